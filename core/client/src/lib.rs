@@ -1,0 +1,1 @@
+//! Watch rooms and query a presence core.

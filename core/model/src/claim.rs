@@ -1,0 +1,100 @@
+//! What a verified token grants: one user, one room, one action, for a time.
+
+use crate::id::{RoomId, UserId};
+use crate::record::TokenRef;
+use crate::time::StoreTime;
+
+/// What a token lets its bearer do in its room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Be present, and watch.
+    Join,
+    /// Watch only.
+    Watch,
+}
+
+impl Action {
+    /// Whether a token for this action is enough for `wanted`.
+    #[must_use]
+    pub fn permits(self, wanted: Self) -> bool {
+        self == wanted || self == Self::Join
+    }
+}
+
+/// The claims of a token whose signature is good. Time is judged by whoever knows the store's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claims {
+    /// The subject: who the bearer is, whatever else a message says.
+    pub user: UserId,
+    /// The one room.
+    pub room: RoomId,
+    /// The one action.
+    pub action: Action,
+    /// When it starts to count, if it says so.
+    pub not_before: Option<StoreTime>,
+    /// Its end and what could revoke it.
+    pub token: TokenRef,
+}
+
+/// Why a token was refused: for counters and logs. Clients are told only `unauthorized` or `forbidden`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum TokenRefusal {
+    /// Not a token at all.
+    #[error("malformed")]
+    Malformed,
+    /// Its key is not one of ours.
+    #[error("unknown key")]
+    UnknownKey,
+    /// The algorithm is not that of its key.
+    #[error("wrong algorithm")]
+    Algorithm,
+    /// The signature does not match.
+    #[error("bad signature")]
+    Signature,
+    /// For somebody else.
+    #[error("wrong audience")]
+    Audience,
+    /// A claim is missing or of the wrong shape.
+    #[error("missing or malformed claim")]
+    Claim,
+    /// Ended by the store's clock.
+    #[error("expired")]
+    Expired,
+    /// Not yet valid by the store's clock.
+    #[error("not yet valid")]
+    NotYetValid,
+    /// Good, but for another room.
+    #[error("another room")]
+    Room,
+    /// Good, but for another action.
+    #[error("another action")]
+    Action,
+    /// Good, but for another subject than before.
+    #[error("another subject")]
+    Subject,
+    /// Revoked.
+    #[error("revoked")]
+    Revoked,
+}
+
+impl TokenRefusal {
+    /// Whether the token was good, but not for this: `forbidden` instead of `unauthorized`.
+    #[must_use]
+    pub fn is_forbidden(self) -> bool {
+        matches!(self, Self::Room | Self::Action | Self::Subject)
+    }
+}
+
+/// Judges the time of good claims by the store's clock, with a leeway for clocks of issuers.
+///
+/// # Errors
+/// [`TokenRefusal::Expired`] (no leeway: a lease never outlives its token), [`TokenRefusal::NotYetValid`].
+pub fn judge_time(claims: &Claims, now: StoreTime, leeway: std::time::Duration) -> Result<(), TokenRefusal> {
+    if now >= claims.token.ends {
+        return Err(TokenRefusal::Expired);
+    }
+    if claims.not_before.is_some_and(|start| now + leeway < start) {
+        return Err(TokenRefusal::NotYetValid);
+    }
+    Ok(())
+}

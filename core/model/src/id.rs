@@ -1,0 +1,219 @@
+//! Names of things, each a type of its own, checked once where they enter.
+
+use std::fmt;
+
+use smol_str::SmolStr;
+
+use crate::limits::{NAME_BYTES_MAX, SESSION_CHARS_MAX, SESSION_CHARS_MIN};
+
+/// Why a name was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Rooms, users, regions and edges have at least one byte.
+    #[error("{kind} must not be empty")]
+    Empty {
+        /// What was being named.
+        kind: &'static str,
+    },
+    /// Longer than [`NAME_BYTES_MAX`] bytes of UTF-8.
+    #[error("{kind} has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed")]
+    TooLong {
+        /// What was being named.
+        kind: &'static str,
+        /// Length as given, in bytes.
+        bytes: usize,
+    },
+    /// A session id is 16 to 64 characters of printable ASCII without spaces.
+    #[error(
+        "a session id is {SESSION_CHARS_MIN} to {SESSION_CHARS_MAX} printable ASCII characters, got {bytes} bytes"
+    )]
+    Session {
+        /// Length as given, in bytes.
+        bytes: usize,
+    },
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(SmolStr);
+
+        impl $type {
+            /// Checks a name: 1 to 255 bytes of UTF-8, any characters.
+            ///
+            /// # Errors
+            /// [`NameError`] when empty or too long.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+                let name = name.as_ref();
+                match name.len() {
+                    0 => Err(NameError::Empty { kind: $kind }),
+                    bytes if bytes > NAME_BYTES_MAX => Err(NameError::TooLong { kind: $kind, bytes }),
+                    _ => Ok(Self(SmolStr::new(name))),
+                }
+            }
+
+            /// The name as given.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        // Names come from clients: control characters are escaped wherever a person reads them.
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                escape_into(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self.0.as_str(), f)
+            }
+        }
+    };
+}
+
+name!(
+    /// What members are present in; the unit of watching.
+    RoomId,
+    "room"
+);
+name!(
+    /// A user: the subject of a token.
+    UserId,
+    "user"
+);
+name!(
+    /// Where an edge runs. A roster belongs to one (region, room).
+    RegionId,
+    "region"
+);
+name!(
+    /// The configured name of an edge.
+    EdgeName,
+    "edge"
+);
+
+/// Writes text so that it is harmless in a terminal or a log line: control, bidi and other invisible
+/// formatting characters become `\u{…}`.
+///
+/// # Errors
+/// Only those of the formatter.
+pub fn escape_into(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    use fmt::Write as _;
+    for c in text.chars() {
+        if is_unsafe_to_print(c) {
+            write!(f, "\\u{{{:x}}}", u32::from(c))?;
+        } else {
+            f.write_char(c)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_unsafe_to_print(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// One tab, device or process of a user in a room; keeps its id over reconnects.
+///
+/// Never identifies anything by itself: a session is (room, user, session id).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(SmolStr);
+
+impl SessionId {
+    /// Checks a session id: 16 to 64 printable ASCII characters, no space.
+    ///
+    /// # Errors
+    /// [`NameError::Session`].
+    pub fn new(id: impl AsRef<str>) -> Result<Self, NameError> {
+        let id = id.as_ref();
+        let fits = (SESSION_CHARS_MIN..=SESSION_CHARS_MAX).contains(&id.len());
+        if fits && id.bytes().all(|b| b.is_ascii_graphic()) {
+            Ok(Self(SmolStr::new(id)))
+        } else {
+            Err(NameError::Session { bytes: id.len() })
+        }
+    }
+
+    /// The id as given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.0.as_str(), f)
+    }
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $type:ident, $format:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(pub u64);
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// One transport, minted at random by its edge. Evidence, not authority.
+    ConnectionId,
+    "{:016x}"
+);
+number!(
+    /// One run of an edge process, minted at random at its start.
+    Incarnation,
+    "{:016x}"
+);
+number!(
+    /// Counts the links of one edge incarnation, over all cores: the higher is the newer.
+    LinkNumber,
+    "{}"
+);
+number!(
+    /// Attempt counter of a session, raised by the client at each connect.
+    ///
+    /// A lower or equal one never displaces a higher one (G6).
+    Generation,
+    "{}"
+);
+
+impl ConnectionId {
+    /// Reads the 16 hexadecimal digits that [`fmt::Display`] writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten().map(Self)
+    }
+}
+
+/// The authoritative membership of one room in one region; one history.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Roster {
+    /// Whose sessions it lists.
+    pub region: RegionId,
+    /// The room.
+    pub room: RoomId,
+}
+
+impl fmt::Display for Roster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.region, self.room)
+    }
+}

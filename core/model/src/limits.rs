@@ -1,0 +1,34 @@
+//! Bounds of the semantics, each with its reason. Bounds of queues stand with the process that owns them.
+
+/// Rooms, users, regions and edges: long enough for a URN or an e-mail address, short enough for a key.
+pub const NAME_BYTES_MAX: usize = 255;
+/// A shorter session id could be guessed or repeat.
+pub const SESSION_CHARS_MIN: usize = 16;
+/// A longer session id buys nothing and is stored for each session.
+pub const SESSION_CHARS_MAX: usize = 64;
+/// State rides in every snapshot of its room: one cursor or a few flags, not a document.
+pub const STATE_BYTES_MAX: usize = 1024;
+/// Tabs and devices of one user in one room; the oldest in grace gives way first.
+pub const SESSIONS_PER_MEMBER_MAX: usize = 16;
+/// Rooms on one client connection.
+pub const ROOMS_PER_CONNECTION_MAX: usize = 64;
+/// One inbound client message, over all its fragments.
+pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+/// A snapshot page on the wire to a client.
+pub const SNAPSHOT_PAGE_BYTES_MAX: usize = 64 * 1024;
+/// Touched members a replica remembers for cursors that lie behind.
+pub const HISTORY_CHANGES_MAX: usize = 1024;
+/// How long a replica remembers touched members.
+pub const HISTORY_AGE_MS_MAX: u64 = 5 * 60 * 1000;
+/// What ended is remembered for an hour, so that a late join cannot revive it and `Explain` can tell (G12).
+pub const TOMBSTONE_AGE_MS_MAX: u64 = 60 * 60 * 1000;
+/// Tombstones of one roster; the oldest are forgotten first.
+pub const TOMBSTONES_PER_ROSTER_MAX: usize = 10_000;
+/// Leases looked at in one portion of a sweep, so that a mass expiry does not delay renewals.
+pub const SWEEP_PORTION_MAX: usize = 500;
+/// Shards of a store: the lease id has eight bits for them.
+pub const SHARDS_MAX: u16 = 256;
+/// Regions a cursor may name; more is not a cursor of ours.
+pub const CURSOR_REGIONS_MAX: usize = 64;
+/// Above this a full member list is given only to those who ask for it.
+pub const FULL_LIST_MEMBERS_MAX: usize = 5_000;

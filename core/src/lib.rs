@@ -1,0 +1,11 @@
+//! The presence core: decides who is present, owns the leases, streams rosters.
+//!
+//! The data's way: [`service`] decodes gRPC and hands messages to the shell of the [`driver`], a state
+//! machine without I/O; the driver asks the [`store`] through one port and answers links and watchers.
+
+pub mod driver;
+pub mod limits;
+pub mod service;
+pub mod settings;
+pub mod shell;
+pub mod store;

@@ -1,0 +1,1 @@
+//! The JSON encoding of the client protocol.

@@ -1,0 +1,15 @@
+//! Compiles the contracts in pure Rust: no protoc is needed on the building machine.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message as _;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let files = ["link", "watch", "admin", "types"].map(|name| format!("presence/v1/{name}.proto"));
+    let descriptors = protox::compile(files, ["proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("presence.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().bytes(".presence.v1").compile_fds(descriptors)?;
+    Ok(())
+}
