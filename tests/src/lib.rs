@@ -1,1 +1,4 @@
-//! Placeholder.
+//! What the tests of the whole share: the source rules, the store conformance suite, real processes and
+//! the simulation.
+
+pub mod tidy;

@@ -1,0 +1,84 @@
+# What tests/run needs installed. A missing tool fails loudly; nothing is skipped.
+# shellcheck shell=bash
+
+export PRESENCE_TEST_CACHE=${PRESENCE_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/presence-tests}
+mkdir -p "$PRESENCE_TEST_CACHE"
+
+need_tool() {
+    command -v "$1" >/dev/null || { echo "tests/run: $1 is missing: $2" >&2; exit 69; }
+}
+
+as_root() {
+    if [[ $(id -u) -eq 0 ]]; then
+        "$@"
+    else
+        command -v sudo >/dev/null || { echo "tests/run: needs root or sudo to run: $*" >&2; exit 69; }
+        sudo "$@"
+    fi
+}
+
+# ensure_debian COMMAND PACKAGE…: installs the packages if the command is not there.
+ensure_debian() {
+    local command=$1
+    shift
+    if ! command -v "$command" >/dev/null; then
+        echo "tests/run: installing $*"
+        as_root apt-get update -qq
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+            { echo "tests/run: could not install $*" >&2; exit 69; }
+    fi
+    need_tool "$command" "apt-get install $*"
+}
+
+# Pinned Python packages in a virtual environment outside the repository.
+ensure_python() {
+    ensure_debian python3 python3 python3-venv
+    local venv=$PRESENCE_TEST_CACHE/venv wanted=tests/setup/requirements.txt
+    if ! cmp -s "$wanted" "$venv/requirements.txt"; then
+        python3 -m venv --clear "$venv" 2>/dev/null || {
+            as_root apt-get update -qq
+            as_root apt-get install -y -qq python3-venv >/dev/null
+            python3 -m venv --clear "$venv"
+        }
+        "$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$wanted" ||
+            { echo "tests/run: could not install $wanted" >&2; exit 69; }
+        cp "$wanted" "$venv/requirements.txt"
+    fi
+}
+
+# Pinned npm packages outside the repository, found through NODE_PATH-free imports by PRESENCE_NODE_MODULES.
+ensure_npm() {
+    ensure_debian node nodejs
+    ensure_debian npm npm
+    local home=$PRESENCE_TEST_CACHE/npm
+    mkdir -p "$home"
+    if ! cmp -s tests/setup/package-lock.json "$home/package-lock.json" || [[ ! -d $home/node_modules ]]; then
+        cp tests/setup/package.json tests/setup/package-lock.json "$home/"
+        (cd "$home" && npm ci --silent --no-audit --no-fund --ignore-scripts) ||
+            { echo "tests/run: could not install tests/setup/package.json" >&2; exit 69; }
+    fi
+    export PRESENCE_NODE_MODULES=$home/node_modules
+}
+
+ensure_npm_bin() {
+    local name=$1
+    shift
+    "$PRESENCE_NODE_MODULES/.bin/$name" "$@"
+}
+
+ensure_browser() {
+    ensure_npm
+    ensure_debian chromium chromium
+}
+
+# cargo-deny is built once into the cache.
+ensure_cargo_deny() {
+    local home=$PRESENCE_TEST_CACHE/cargo version=0.20.2
+    if ! "$home/bin/cargo-deny" --version 2>/dev/null | grep -qF "$version"; then
+        echo "tests/run: building cargo-deny $version (once, some minutes)"
+        CARGO_TARGET_DIR=$PRESENCE_TEST_CACHE/cargo-target cargo install --quiet --locked cargo-deny \
+            --version "$version" --root "$home" || { echo "tests/run: could not build cargo-deny" >&2; exit 69; }
+        rm -rf "$PRESENCE_TEST_CACHE/cargo-target"
+    fi
+    export PATH="$home/bin:$PATH"
+}

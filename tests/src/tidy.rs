@@ -1,0 +1,7 @@
+//! Rules about the source tree, as functions over what was read, so that each can be tried on a mistake.
+
+mod dependencies;
+mod sources;
+
+pub use dependencies::{Tree, allowed_dependencies, banned_dependencies, dependency_mistakes, tree_of};
+pub use sources::{source_files, source_mistakes};

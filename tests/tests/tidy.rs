@@ -1,0 +1,56 @@
+//! The source tree holds the project's rules: who may import whom, which words stand where, how long a
+//! file may be. Each rule has a negative case, so that a rule that finds nothing is known to look.
+
+use std::path::Path;
+
+use presence_tests::tidy::{
+    allowed_dependencies, banned_dependencies, dependency_mistakes, source_files, source_mistakes, tree_of,
+};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    let tree = tree_of(root()).expect("cargo metadata");
+    let mistakes = dependency_mistakes(&tree, &allowed_dependencies(), &banned_dependencies());
+    assert!(mistakes.is_empty(), "{mistakes:#?}");
+}
+
+#[test]
+fn a_forbidden_dependency_is_found_near_and_far() {
+    let mut tree = tree_of(root()).expect("cargo metadata");
+    tree.direct.get_mut("presence-edge").expect("edge").insert("presence-core".into());
+    tree.all.get_mut("presence-model").expect("model").insert("tokio".into());
+    let mistakes = dependency_mistakes(&tree, &allowed_dependencies(), &banned_dependencies());
+    assert_eq!(mistakes.len(), 2, "{mistakes:#?}");
+}
+
+#[test]
+fn sources_keep_the_rules() {
+    let files = source_files(root()).expect("git ls-files");
+    assert!(files.len() > 50, "the tree was not read");
+    let mistakes: Vec<String> = files.iter().flat_map(|(path, text)| source_mistakes(path, text)).collect();
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
+#[test]
+fn each_source_rule_finds_its_mistake() {
+    let cases = [
+        ("core/model/src/x.rs", "use std::time::Instant;".to_owned()),
+        ("core/src/driver/x.rs", "let status = tonic::Status::ok(\"\");".to_owned()),
+        ("core/src/driver/x.rs", "tokio::spawn(async {});".to_owned()),
+        ("edge/src/hub/x.rs", "use fastwebsockets::Frame;".to_owned()),
+        ("edge/src/hub/x.rs", "let started = clock.now();".to_owned()),
+        ("cli/src/x.rs", "use redis::Client;".to_owned()),
+        ("edge/src/x.rs", "// TO".to_owned() + "DO: later"),
+        ("edge/src/x.rs", "// =====================".to_owned()),
+        ("edge/src/x.rs", "\n".repeat(601)),
+        ("docs/x.md", format!("see /{}/main", "work")),
+        ("docs/x.md", format!("https://static.{}.io", "crates")),
+    ];
+    for (path, text) in cases {
+        assert_eq!(source_mistakes(path, &text).len(), 1, "{path}: {text}");
+    }
+}
