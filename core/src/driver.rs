@@ -103,6 +103,9 @@ pub enum CloseReason {
     /// Its number is not above one that is known.
     #[error("a link with a higher number is known")]
     StaleLink,
+    /// Its region is not one that edges of this core may speak for.
+    #[error("edges of that region do not belong here")]
+    Region,
     /// No beat for three link beats.
     #[error("no beat")]
     Silent,

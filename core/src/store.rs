@@ -106,6 +106,15 @@ pub enum Command {
         /// Noted for the reason of the removal.
         reason: ReleaseReason,
     },
+    /// Removes leases, under either name, that are overdue while their shard is not held. For those that
+    /// no record names, as the caller has read: nothing shows and no revision moves. Answer:
+    /// [`Outcome::Done`].
+    Discard {
+        /// All leases are of this shard.
+        shard: Shard,
+        /// By plain name.
+        leases: Vec<LeaseId>,
+    },
     /// Shortens all leases of a lost edge under their own names to now + grace. Nothing happens if the
     /// shard knows a higher link number of that edge; only deadlines ≤ `broken_since` + ttl are touched;
     /// the replaced deadline is noted; a renewal takes it back. Repeatable. Answer: [`Outcome::Lost`].
