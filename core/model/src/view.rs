@@ -3,14 +3,27 @@
 //! The view's revision is the local number of this process for this room: the same for all its
 //! receivers, so that frames can be shared, and meaningless anywhere else. What survives a connection is
 //! the [`Cursor`].
+//!
+//! One log of touched users serves both: receivers ask it by view revision, and each region keeps marks
+//! that turn a position into a view revision from which on all that happened later is logged.
 
+mod marks;
+mod union;
+
+use std::borrow::Cow;
+
+use self::marks::Marks;
+use self::union::Union;
 use crate::change::Removal;
 use crate::cursor::Cursor;
 use crate::delta::Delta;
 use crate::id::{RegionId, UserId};
+use crate::position::Position;
 use crate::profile::Member;
-use crate::replica::{Applied, Freshness, Replica, SnapshotPage};
-use crate::time::Mono;
+use crate::replica::{
+    Applied, Freshness, Moved, Outcome, Phase, Replica, SnapshotPage, Touch, Touched, removal,
+};
+use crate::time::{Mono, StoreTime};
 
 /// The local number of a view: rises by one with each visible change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -36,9 +49,11 @@ pub struct ViewDelta {
 pub enum Resume {
     /// By one collapsed delta.
     Delta(ViewDelta),
-    /// History does not reach back, or the cursor does not name every region shown here.
+    /// History does not reach back, or the cursor does not name every region heard of here, or a region
+    /// has unconfirmed members or was lost.
     Snapshot,
-    /// The cursor is ahead of this view: catch up first (ask the core, naming own position and cursor).
+    /// The cursor is ahead of this view, or names a region never heard of: catch up first (ask the core,
+    /// naming own position and cursor).
     Behind,
 }
 
@@ -55,67 +70,128 @@ pub enum RegionEvent {
     Lost,
 }
 
-/// A room as this process sees it.
+/// A region's copy and where its positions lie in the view's log.
 #[derive(Debug, Clone)]
+struct Part {
+    region: RegionId,
+    replica: Replica,
+    marks: Marks,
+}
+
+/// A room as this process sees it.
+///
+/// An empty one takes no memory of its own; with one region there is nothing beside its copy but the log.
+#[derive(Debug, Clone, Default)]
 pub struct View {
-    replicas: std::collections::BTreeMap<RegionId, Replica>,
+    // Sorted by region. A vector, since nearly always there is one.
+    parts: Vec<Part>,
     revision: ViewRevision,
+    touched: Touched,
+    // Over users, in how many further regions each is present: what the sum of the copies counts twice.
+    repeated: usize,
 }
 
 impl View {
     /// An empty view in which nothing was received yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { replicas: std::collections::BTreeMap::new(), revision: ViewRevision(0) }
+        Self::default()
     }
 
     /// Takes an event of a region; the view's revision rises if anybody is shown differently.
+    ///
+    /// [`Applied::Gap`] and [`Applied::Differs`] concern that region only.
     pub fn apply(&mut self, region: &RegionId, event: RegionEvent, now: Mono) -> Applied {
-        let _ = (region, event, now);
-        unimplemented!()
+        let place = self.place(region);
+        let replica = &mut self.parts[place].replica;
+        let outcome = match event {
+            RegionEvent::Page(page) => replica.take_page(page),
+            RegionEvent::Delta(delta) => replica.take_delta(&delta),
+            RegionEvent::Freshness(freshness) => replica.take_freshness(freshness),
+            RegionEvent::Lost => replica.take_lost(),
+        };
+        match outcome.applied {
+            Applied::Shown(_) => Applied::Shown(self.record(place, outcome, now)),
+            Applied::Known | Applied::Gap | Applied::Differs => outcome.applied,
+        }
     }
 
-    /// The local number.
+    /// The source of all regions cannot be heard from here: everything is stale, and its next word about
+    /// freshness removes nobody before its answer has brought the copy up to date.
+    pub fn cut(&mut self, since: StoreTime) {
+        for part in &mut self.parts {
+            part.replica.cut(since);
+        }
+    }
+
+    /// The local number; 0 before anything was complete.
     #[must_use]
     pub fn revision(&self) -> ViewRevision {
         self.revision
     }
 
-    /// Whether every region heard of is complete, and at least one is.
+    /// Whether every region heard of is complete, and at least one is. Lost regions do not count, nor
+    /// those of which nothing but that they cannot be heard is known.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        unimplemented!()
+        let mut complete = false;
+        for part in &self.parts {
+            match (part.replica.phase(), part.replica.fresh()) {
+                (Phase::Complete, _) => complete = true,
+                (Phase::Lost, _) | (Phase::Cold, Some(Freshness::Stale { .. })) => {}
+                (Phase::Cold | Phase::Loading, _) => return false,
+            }
+        }
+        complete
     }
 
     /// Where a receiver that has been shown this revision is.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
-        unimplemented!()
+        let named = self.parts.iter().filter_map(|part| Some((part.region.clone(), part.replica.cursor()?)));
+        Cursor::new(named.collect())
+    }
+
+    /// Where a receiver is that was shown a snapshot begun at this revision: nowhere if the view has
+    /// moved on meanwhile, since then its pages are of several moments. The delta that follows says.
+    #[must_use]
+    pub fn cursor_of(&self, begun: ViewRevision) -> Cursor {
+        if begun == self.revision { self.cursor() } else { Cursor::default() }
     }
 
     /// The copies, by region.
     pub fn regions(&self) -> impl Iterator<Item = (&RegionId, &Replica)> {
-        self.replicas.iter()
+        self.parts.iter().map(|part| (&part.region, &part.replica))
     }
 
-    /// A user as shown: over regions the strongest status, the latest state, the earliest since.
+    /// The copy of a region.
+    #[must_use]
+    pub fn region(&self, region: &RegionId) -> Option<&Replica> {
+        self.parts.iter().find(|part| part.region == *region).map(|part| &part.replica)
+    }
+
+    /// A user as shown: over regions the strongest status, the earliest since, and the state of the
+    /// region that the user entered last.
     #[must_use]
     pub fn get(&self, user: &UserId) -> Option<Member> {
-        let _ = user;
-        unimplemented!()
+        self.shown(user).map(Cow::into_owned)
+    }
+
+    /// Members from just after a user, sorted.
+    pub fn members_after(&self, user: Option<&UserId>) -> impl Iterator<Item = Cow<'_, Member>> {
+        Union::new(self.parts.iter().map(|part| part.replica.after(user)))
     }
 
     /// Up to `count` members from just after a user, sorted.
     #[must_use]
     pub fn page(&self, after: Option<&UserId>, count: usize) -> Vec<Member> {
-        let _ = (after, count);
-        unimplemented!()
+        self.members_after(after).take(count).map(Cow::into_owned).collect()
     }
 
     /// How many are shown.
     #[must_use]
     pub fn len(&self) -> usize {
-        unimplemented!()
+        self.parts.iter().map(|part| part.replica.len()).sum::<usize>() - self.repeated
     }
 
     /// Whether nobody is shown.
@@ -124,30 +200,156 @@ impl View {
         self.len() == 0
     }
 
-    /// What changed in (from, to]; none if that is further back than remembered. `to` at most the
-    /// current revision; members are given as they are now.
+    /// Whether [`View::changed_since`] can answer.
+    #[must_use]
+    pub fn reaches(&self, from: ViewRevision) -> bool {
+        self.touched.floor() <= from.0 && from <= self.revision
+    }
+
+    /// What changed in (from, now], members as they are now; none if that is further back than
+    /// remembered, or ahead.
     #[must_use]
     pub fn changed_since(&self, from: ViewRevision) -> Option<ViewDelta> {
-        let _ = from;
-        unimplemented!()
+        if !self.reaches(from) {
+            return None;
+        }
+        self.collect(from.0, self.revision.0).map(|delta| ViewDelta { from: Some(from), ..delta })
     }
 
     /// How a cursor can be answered.
     #[must_use]
     pub fn resume(&self, cursor: &Cursor) -> Resume {
-        let _ = cursor;
-        unimplemented!()
+        let heard_of = |region: &RegionId| self.region(region).is_some();
+        let ahead = self.parts.iter().any(|part| part.is_behind(cursor.get(&part.region)));
+        if ahead || !cursor.iter().all(|(region, _)| heard_of(region)) {
+            return Resume::Behind;
+        }
+        let mut from = self.revision;
+        for part in &self.parts {
+            match part.since(cursor.get(&part.region)) {
+                Some(mark) => from = from.min(mark),
+                None => return Resume::Snapshot,
+            }
+        }
+        // Beyond the own revision, too: touches that show nothing here may show there.
+        self.collect(from.0, u64::MAX).map_or(Resume::Snapshot, Resume::Delta)
     }
 
     /// Forgets touched members older than the bounds of [`limits`](crate::limits).
     pub fn compact(&mut self, now: Mono) {
-        let _ = now;
-        unimplemented!()
+        self.touched.compact(self.len(), self.revision.0, now);
+        let floor = ViewRevision(self.touched.floor());
+        for part in &mut self.parts {
+            part.marks.fold(floor);
+        }
+    }
+
+    fn place(&mut self, region: &RegionId) -> usize {
+        match self.parts.binary_search_by(|part| part.region.cmp(region)) {
+            Ok(place) => place,
+            Err(place) => {
+                let (replica, marks) = (Replica::without_history(), Marks::default());
+                self.parts.reserve_exact(1);
+                self.parts.insert(place, Part { region: region.clone(), replica, marks });
+                place
+            }
+        }
+    }
+
+    fn shown(&self, user: &UserId) -> Option<Cow<'_, Member>> {
+        union::merge(self.parts.iter().filter_map(|part| part.replica.get(user)))
+    }
+
+    /// Logs what was touched in a region and says who is shown differently. What shows nothing is logged
+    /// under the next revision, without raising it: only cursors from elsewhere need it.
+    fn record(&mut self, place: usize, outcome: Outcome, now: Mono) -> Vec<UserId> {
+        let Outcome { applied, touched, moved } = outcome;
+        let shown = match applied {
+            Applied::Shown(shown) if self.parts.len() == 1 => shown,
+            Applied::Shown(_) => self.shown_differently(place, &touched),
+            Applied::Known | Applied::Gap | Applied::Differs => Vec::new(),
+        };
+        self.count_repeated(place, &touched);
+        let first = self.revision == ViewRevision(0);
+        let next = self.revision.0 + 1;
+        if !shown.is_empty() || (first && moved == Moved::Over) {
+            self.revision = ViewRevision(next);
+        }
+        let untouched = touched.is_empty();
+        if first {
+            self.touched.reset(self.revision.0);
+        } else {
+            for touch in touched {
+                self.touched.push(next, touch.user, touch.ending, now);
+            }
+        }
+        self.parts[place].mark(moved, untouched, self.revision);
+        self.compact(now);
+        shown
+    }
+
+    fn shown_differently(&self, place: usize, touched: &[Touch]) -> Vec<UserId> {
+        let before = |touch: &Touch| {
+            let others = self.parts.iter().enumerate().map(|(at, part)| {
+                if at == place { touch.before.as_ref() } else { part.replica.get(&touch.user) }
+            });
+            union::merge(others.flatten()).map(Cow::into_owned)
+        };
+        let differs = |touch: &&Touch| before(touch) != self.get(&touch.user);
+        let mut users: Vec<_> = touched.iter().filter(differs).map(|touch| touch.user.clone()).collect();
+        users.sort_unstable();
+        users
+    }
+
+    fn count_repeated(&mut self, place: usize, touched: &[Touch]) {
+        for touch in touched {
+            let elsewhere = self
+                .parts
+                .iter()
+                .enumerate()
+                .any(|(at, part)| at != place && part.replica.get(&touch.user).is_some());
+            let is = self.parts[place].replica.get(&touch.user).is_some();
+            match (elsewhere, touch.before.is_some(), is) {
+                (true, false, true) => self.repeated += 1,
+                (true, true, false) => self.repeated -= 1,
+                (false, _, _) | (true, false, false) | (true, true, true) => {}
+            }
+        }
+    }
+
+    fn collect(&self, from: u64, to: u64) -> Option<ViewDelta> {
+        let (mut upserts, mut removals) = (Vec::new(), Vec::new());
+        for (user, ending) in self.touched.between(from, to)? {
+            match self.get(user) {
+                Some(member) => upserts.push(member),
+                None => removals.push(removal(user, ending)),
+            }
+        }
+        Some(ViewDelta { from: None, to: self.revision, cursor: self.cursor(), upserts, removals })
     }
 }
 
-impl Default for View {
-    fn default() -> Self {
-        Self::new()
+impl Part {
+    fn is_behind(&self, shown: Option<Position>) -> bool {
+        match (shown, self.replica.position()) {
+            (Some(shown), Some(own)) => shown > own,
+            // Nothing is known here: what is ahead of it is decided by catching up or being told so.
+            (Some(_) | None, None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// From which view revision on everything that happened in the region after `shown` is logged.
+    fn since(&self, shown: Option<Position>) -> Option<ViewRevision> {
+        let (shown, own) = (shown?, self.replica.cursor()?);
+        if shown.epoch == own.epoch { self.marks.at(shown.revision) } else { None }
+    }
+
+    fn mark(&mut self, moved: Moved, untouched: bool, at: ViewRevision) {
+        match (moved, self.replica.position()) {
+            (Moved::No, _) => {}
+            (Moved::Over, position) => self.marks.reset(position.map(|to| (to.revision, at))),
+            (Moved::On, Some(to)) if !untouched => self.marks.push(to.revision, at),
+            (Moved::On, _) => {}
+        }
     }
 }

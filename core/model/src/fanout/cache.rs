@@ -2,32 +2,89 @@
 
 use bytes::Bytes;
 
-use crate::view::ViewRevision;
+use crate::view::{View, ViewDelta, ViewRevision};
+
+/// Flush boundaries remembered. Who lags by more flushes than that gets a frame of its own.
+const BOUNDARIES_MAX: usize = 8;
 
 /// A bounded cache of encoded frames. The oldest goes first; a miss costs one encoding, nothing else.
+///
+/// All frames kept lead to one revision, the newest: no receiver is led anywhere else. Takes no memory of
+/// its own before the first frame.
 #[derive(Debug, Clone)]
 pub struct FrameCache {
-    _private: (),
+    capacity: usize,
+    to: ViewRevision,
+    frames: Vec<(ViewRevision, Bytes)>,
+    // Where frames led to before: where most receivers are. Rising.
+    boundaries: Vec<ViewRevision>,
 }
 
 impl FrameCache {
     /// An empty cache of at most `frames` frames.
     #[must_use]
     pub fn new(frames: usize) -> Self {
-        let _ = frames;
-        unimplemented!()
+        Self { capacity: frames, to: ViewRevision(0), frames: Vec::new(), boundaries: Vec::new() }
     }
 
-    /// A frame that brings a receiver at `at` to `to`: any cached (from, to] with from ≤ at < to serves.
+    /// The frame that brings a receiver at `at` to the view's revision, from the cache or else encoded; none
+    /// if the view no longer remembers that far back.
+    ///
+    /// It begins at the last flush boundary at or before `at`, so that receivers that came in between
+    /// share it with those that were there.
+    pub fn delta(
+        &mut self,
+        view: &View,
+        at: ViewRevision,
+        encode: impl FnOnce(&ViewDelta) -> Bytes,
+    ) -> Option<Bytes> {
+        let to = view.revision();
+        if let Some(frame) = self.get(at, to) {
+            return Some(frame);
+        }
+        let aligned = self.boundary(at).filter(|from| view.reaches(*from)).unwrap_or(at);
+        let frame = encode(&view.changed_since(aligned)?);
+        self.put(aligned, to, frame.clone());
+        Some(frame)
+    }
+
+    /// A frame that brings a receiver at `at` to `to`: a cached (from, to] with from ≤ at < to, unless a
+    /// flush boundary in between promises a shorter one.
     #[must_use]
     pub fn get(&self, at: ViewRevision, to: ViewRevision) -> Option<Bytes> {
-        let _ = (at, to);
-        unimplemented!()
+        if self.to != to {
+            return None;
+        }
+        let covers = |(from, _): &&(ViewRevision, Bytes)| *from <= at;
+        let (from, frame) = self.frames.iter().filter(covers).max_by_key(|(from, _)| *from)?;
+        let shortest = self.boundary(at).is_none_or(|boundary| boundary <= *from);
+        shortest.then(|| frame.clone())
     }
 
-    /// Keeps a frame.
+    /// Keeps a frame, and forgets those that lead elsewhere.
     pub fn put(&mut self, from: ViewRevision, to: ViewRevision, frame: Bytes) {
-        let _ = (from, to, frame);
-        unimplemented!()
+        if self.to != to {
+            self.frames.clear();
+            self.to = to;
+            if self.boundaries.len() == BOUNDARIES_MAX {
+                self.boundaries.remove(0);
+            }
+            self.boundaries.push(to);
+        }
+        if self.frames.len() == self.capacity && !self.frames.is_empty() {
+            self.frames.remove(0);
+        }
+        if self.frames.len() < self.capacity {
+            self.frames.push((from, frame));
+        }
+    }
+
+    /// Forgets all frames, to give their memory back while a room rests. Boundaries stay.
+    pub fn clear(&mut self) {
+        self.frames = Vec::new();
+    }
+
+    fn boundary(&self, at: ViewRevision) -> Option<ViewRevision> {
+        self.boundaries.iter().rev().copied().find(|boundary| *boundary <= at)
     }
 }
