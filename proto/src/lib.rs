@@ -1,7 +1,18 @@
 //! Protobuf contracts and their conversion to the model.
+//!
+//! Messages of other processes are parsed here, once: whatever leaves [`convert`] as a value of the model
+//! is within its bounds, and whatever is not is a [`WireError`] that names the field and the rule. The one
+//! table from errors to gRPC status is [`status`].
+
+pub mod convert;
+pub mod error;
+pub mod limits;
+pub mod status;
+
+pub use error::WireError;
+pub use status::ServiceError;
 
 /// Package `presence.v1`: services and their messages, as the `.proto` files document them.
-#[expect(missing_docs, reason = "generated; documented in the .proto files where they have a comment")]
 pub mod v1 {
     tonic::include_proto!("presence.v1");
 }

@@ -48,6 +48,9 @@ pub enum WatchUp {
 /// Why a room is not watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchRefusal {
+    /// The request was out of bounds.
+    #[error("malformed request")]
+    BadRequest,
     /// Not for this watcher.
     #[error("not allowed")]
     Forbidden,
