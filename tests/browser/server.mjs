@@ -1,0 +1,65 @@
+// The real server and the real browser, each ended with the test that started it.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+const target = process.env.CARGO_TARGET_DIR ?? path.join(root, "target");
+const packages = process.env.PRESENCE_NODE_MODULES;
+if (packages === undefined) throw new Error("run by tests/run browser: PRESENCE_NODE_MODULES is not set");
+const { chromium } = createRequire(path.join(packages, "index.js"))("playwright-core");
+
+export const HEARTBEAT_MS = 1000;
+export const GRACE_MS = 1000;
+export const TTL_MS = 3000;
+
+/** Starts `presence dev` with short timers; gives its addresses and how to stop it. */
+export async function startDev() {
+  const child = spawn(
+    path.join(target, "release", "presence"),
+    [
+      "dev", "--json", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+      "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s",
+    ],
+    { stdio: ["ignore", "pipe", "inherit"] },
+  );
+  const [line] = await Promise.race([
+    once(createInterface({ input: child.stdout }), "line"),
+    once(child, "exit").then(([code]) => Promise.reject(new Error(`presence dev ended with ${code}`))),
+  ]);
+  const addresses = JSON.parse(line);
+  return {
+    ...addresses,
+    http: addresses.playground.replace(/\/$/, ""),
+    async stop() {
+      child.kill("SIGTERM");
+      const timer = setTimeout(() => child.kill("SIGKILL"), 20_000);
+      const [code] = await once(child, "exit");
+      clearTimeout(timer);
+      return code;
+    },
+  };
+}
+
+/** Starts headless Chromium without anything that would call home. */
+export function startBrowser() {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: [
+      "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+      "--disable-component-update", "--disable-sync",
+    ],
+  });
+}
+
+/** Where screenshots go: beside the build, never into the tree. */
+export function screenshot(name) {
+  const folder = path.join(target, "screenshots");
+  mkdirSync(folder, { recursive: true });
+  return path.join(folder, `${name}.png`);
+}
