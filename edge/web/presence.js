@@ -121,6 +121,7 @@ export class Room {
   #revision = null;
   #token = null;
   #wanted;
+  #told = null;
   #inside = false;
 
   /** @internal */
@@ -215,6 +216,7 @@ export class Room {
     }
     this.#identity.raise();
     const { session, generation } = this.#identity;
+    this.#told = JSON.stringify(this.#wanted);
     this.#presence.send({
       t: "join", room: this.name, token, session, generation, ...this.#wanted, since, watch: true, client,
     });
@@ -233,7 +235,8 @@ export class Room {
         this.#identity.generation = Math.max(this.#identity.generation, message.generation);
         this.backoff.reset();
         this.#events.emit("joined", { session: message.session, resumed: message.resumed, since: message.since });
-        // What was said while away goes along with the join; what was said since then goes now.
+        // What was said while the answer was on its way.
+        if (JSON.stringify(this.#wanted) !== this.#told) this.update({});
         break;
       case "snapshot":
         this.#page(message);
