@@ -1,0 +1,241 @@
+// The playground and presence.js in a real browser against the real server.
+
+import assert from "node:assert/strict";
+import { after, afterEach, before, test } from "node:test";
+import { eventually } from "./fake.mjs";
+import { GRACE_MS, HEARTBEAT_MS, TTL_MS, screenshot, startBrowser, startDev } from "./server.mjs";
+
+let dev;
+let browser;
+let contexts = [];
+let rooms = 0;
+
+before(async () => {
+  dev = await startDev();
+  browser = await startBrowser();
+});
+after(async () => {
+  await browser?.close();
+  assert.equal(await dev?.stop(), 0, "SIGTERM must end it well");
+});
+afterEach(async () => {
+  for (const context of contexts.splice(0)) await context.close();
+});
+
+const newRoom = () => `browser-${(rooms += 1)}`;
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function newContext(options) {
+  const context = await browser.newContext(options);
+  contexts.push(context);
+  return context;
+}
+
+/** A page of the playground, joined. */
+async function playground(context, user, room) {
+  const page = await context.newPage();
+  await page.goto(`${dev.http}/?${new URLSearchParams({ user, room, join: "1" })}`);
+  await page.waitForSelector("#freshness[data-state=live]");
+  return page;
+}
+
+const logged = (page) =>
+  page.$$eval("#log tr", (rows) => rows.map((row) => [...row.cells].slice(2).map((cell) => cell.textContent)));
+const membersOn = (page) => page.$$eval("#members li", (items) => items.map((item) => item.dataset.user));
+
+/** A page that only uses presence.js; what happens is recorded in `window.events`. */
+async function client(context, user, room, action = "join") {
+  const page = await context.newPage();
+  await page.goto(`${dev.http}/presence.js`);
+  await enter(page, user, room, action);
+  return page;
+}
+
+function enter(page, user, room, action = "join") {
+  return page.evaluate(
+    async ([user, room, action, url]) => {
+      const { Presence } = await import("/presence.js");
+      window.events ??= [];
+      window.presence ??= new Presence({
+        url,
+        token: async ({ room: wanted, action: act }) =>
+          (await fetch(`/dev/token?${new URLSearchParams({ user, room: wanted, act })}`)).text(),
+      });
+      const entered = window.presence[action](room);
+      window.room ??= entered;
+      entered.on("join", (member) => window.events.push(`join ${member.user}`));
+      entered.on("leave", (member, reason) => window.events.push(`leave ${member.user} ${reason}`));
+      await new Promise((resolve) => entered.on("sync", resolve));
+    },
+    [user, room, action, dev.ws],
+  );
+}
+
+const eventsOf = (page) => page.evaluate(() => window.events);
+const usersOf = (page) => page.evaluate(() => [...window.room.members.keys()].sort());
+const sessionOf = (page) => page.evaluate(() => window.room.session);
+
+test("a newcomer sees join, second tab, blip and silent drop, each with its reason", async () => {
+  const room = newRoom();
+  const context = await newContext({ viewport: { width: 1280, height: 900 } });
+  const observer = await playground(context, "ben", room);
+  const actor = await playground(context, "anna", room);
+  await observer.waitForSelector("#members li[data-user=anna]");
+  assert.deepEqual((await logged(observer))[0], ["joined", "anna", "available"]);
+
+  await actor.click("button[data-status=busy]");
+  await observer.waitForSelector("#members li[data-user=anna][data-status=busy]");
+
+  const [second] = await Promise.all([context.waitForEvent("page"), actor.click("#tab2")]);
+  await second.waitForSelector("#freshness[data-state=live]");
+  await actor.waitForSelector("[data-rule=session].seen");
+  await second.click("#leave");
+
+  const seenBefore = await logged(observer);
+  await actor.click("#blip");
+  await actor.waitForSelector("[data-rule=grace].seen");
+  await sleep(GRACE_MS + TTL_MS);
+  assert.deepEqual(await logged(observer), seenBefore, "a blip and a second tab are not seen by anybody");
+  assert.deepEqual(await membersOn(observer), ["anna", "ben"]);
+
+  await actor.click("#drop");
+  await observer.waitForFunction(() => document.querySelector("#log tr[data-kind=leave]") !== null);
+  assert.deepEqual((await logged(observer))[0], ["gone", "anna", "connection_lost"]);
+  await observer.waitForSelector("[data-rule=lease].seen");
+  assert.equal(await actor.getAttribute("#freshness", "data-state"), "reconnecting");
+  await observer.screenshot({ path: screenshot("observer"), fullPage: true });
+  await actor.screenshot({ path: screenshot("actor-in-the-tunnel"), fullPage: true });
+
+  await actor.click("#drop");
+  await observer.waitForSelector("#members li[data-user=anna]");
+});
+
+test("the playground is readable in the dark, at 360 px and by keyboard", async () => {
+  const room = newRoom();
+  const narrow = await newContext({ viewport: { width: 360, height: 740 }, colorScheme: "dark" });
+  const page = await narrow.newPage();
+  await page.goto(`${dev.http}/?${new URLSearchParams({ user: "anna", room })}`);
+  await page.focus("#user");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#freshness[data-state=live]");
+  await page.focus("#crowd");
+  await page.keyboard.press("Space");
+  await page.waitForFunction(() => document.querySelectorAll("#members li").length === 11);
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(width <= 360, `scrolls sideways: ${width}`);
+  await page.screenshot({ path: screenshot("narrow-dark"), fullPage: true });
+  await page.focus("#disperse");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.querySelectorAll("#members li").length === 1);
+});
+
+test("a frozen page stays present and is right again when it thaws", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const frozen = await client(context, "anna", room);
+  const observer = await client(context, "ben", room);
+  const leaver = await client(context, "cleo", room);
+  await eventually(async () => (await usersOf(frozen)).length === 3);
+  const devtools = await context.newCDPSession(frozen);
+  await devtools.send("Page.setWebLifecycleState", { state: "frozen" });
+  await leaver.evaluate(() => window.room.leave());
+  await sleep(TTL_MS + GRACE_MS);
+  await devtools.send("Page.setWebLifecycleState", { state: "active" });
+  await eventually(async () => (await usersOf(frozen)).join() === "anna,ben", 15_000);
+  await sleep(HEARTBEAT_MS);
+  assert.deepEqual(await usersOf(observer), ["anna", "ben"]);
+  assert.deepEqual((await eventsOf(frozen)).filter((event) => event.startsWith("leave")), ["leave cleo left"]);
+});
+
+test("offline and online again: the list is kept, then right", async () => {
+  const room = newRoom();
+  const away = await newContext();
+  const here = await newContext();
+  const traveller = await client(away, "anna", room);
+  const leaver = await client(here, "ben", room);
+  await eventually(async () => (await usersOf(traveller)).length === 2);
+  await away.setOffline(true);
+  await traveller.evaluate(() => window.presence.blip());
+  await leaver.evaluate(() => window.room.leave());
+  await sleep(2 * HEARTBEAT_MS);
+  assert.deepEqual(await usersOf(traveller), ["anna", "ben"], "the last that was known");
+  assert.equal(await traveller.evaluate(() => window.room.status), "reconnecting");
+  await away.setOffline(false);
+  await eventually(async () => (await usersOf(traveller)).join() === "anna", 15_000);
+  assert.equal(await traveller.evaluate(() => window.room.status), "live");
+});
+
+test("a hidden tab is present for three heartbeats and more", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const hidden = await client(context, "anna", room);
+  const observer = await client(context, "ben", room);
+  await eventually(async () => (await usersOf(observer)).length === 2);
+  await observer.bringToFront();
+  const devtools = await context.newCDPSession(hidden);
+  await devtools.send("Emulation.setFocusEmulationEnabled", { enabled: false });
+  await sleep(3 * HEARTBEAT_MS + TTL_MS);
+  assert.deepEqual((await eventsOf(observer)).filter((event) => event.includes("leave")), []);
+  assert.deepEqual(await usersOf(observer), ["anna", "ben"]);
+});
+
+test("a duplicated tab: both are present under different sessions, nobody sees a change", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const observer = await client(context, "ben", room);
+  const original = await client(context, "anna", room);
+  await eventually(async () => (await usersOf(observer)).length === 2);
+  const before = await eventsOf(observer);
+  // A tab opened by script starts with a copy of the session storage, as a duplicated one does.
+  const [copy] = await Promise.all([
+    context.waitForEvent("page"),
+    original.evaluate(() => void window.open("/presence.js")),
+  ]);
+  await copy.waitForLoadState();
+  await enter(copy, "anna", room);
+  await eventually(async () => (await sessionOf(copy)) !== (await sessionOf(original)));
+  await sleep(TTL_MS + GRACE_MS);
+  for (const tab of [copy, original]) assert.equal(await tab.evaluate(() => window.room.status), "live");
+  assert.notEqual(await sessionOf(copy), await sessionOf(original));
+  assert.deepEqual(await eventsOf(observer), before);
+  await copy.close();
+  await sleep(2 * GRACE_MS);
+  assert.deepEqual(await eventsOf(observer), before, "closing one of two is no departure");
+});
+
+test("two tabs restored at once with the same session both end up present", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const observer = await client(context, "ben", room);
+  const pages = [await context.newPage(), await context.newPage()];
+  for (const page of pages) {
+    await page.goto(`${dev.http}/presence.js`);
+    await page.evaluate(
+      ([url, room]) =>
+        sessionStorage.setItem(
+          `presence:${url}:${room}`,
+          JSON.stringify({ session: "restored-session-0001", generation: 7 }),
+        ),
+      [dev.ws, room],
+    );
+  }
+  await Promise.all(pages.map((page) => enter(page, "anna", room)));
+  await eventually(async () => (await sessionOf(pages[0])) !== (await sessionOf(pages[1])));
+  await sleep(TTL_MS + GRACE_MS);
+  for (const page of pages) assert.equal(await page.evaluate(() => window.room.status), "live");
+  assert.deepEqual((await eventsOf(observer)).filter((event) => event.includes("anna")), ["join anna"]);
+});
+
+test("two rooms on one socket", async () => {
+  const [one, two] = [newRoom(), newRoom()];
+  const context = await newContext();
+  const both = await client(context, "anna", one);
+  const connection = await both.evaluate(() => window.presence.connection);
+  await enter(both, "anna", two);
+  const observer = await client(context, "ben", two);
+  await eventually(async () => (await usersOf(observer)).join() === "anna,ben");
+  assert.equal(await both.evaluate(() => window.presence.connection), connection);
+  await both.evaluate((room) => window.presence.rooms.get(room).leave(), two);
+  await eventually(async () => (await eventsOf(observer)).includes("leave anna left"));
+  assert.equal(await both.evaluate(() => window.room.status), "live");
+});
