@@ -214,6 +214,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn what_was_written_is_read(
             entries in prop::collection::btree_map("[^\\p{Cc}]{1,20}", any::<(u64, u64, u64)>(), 0..5)

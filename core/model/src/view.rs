@@ -237,7 +237,9 @@ impl View {
 
     /// Forgets touched members older than the bounds of [`limits`](crate::limits).
     pub fn compact(&mut self, now: Mono) {
-        self.touched.compact(self.len(), self.revision.0, now);
+        if !self.touched.compact(self.len(), self.revision.0, now) {
+            return;
+        }
         let floor = ViewRevision(self.touched.floor());
         for part in &mut self.parts {
             part.marks.fold(floor);

@@ -88,3 +88,57 @@ impl FrameCache {
         self.boundaries.iter().rev().copied().find(|boundary| *boundary <= at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(revision: u64) -> ViewRevision {
+        ViewRevision(revision)
+    }
+
+    fn put(cache: &mut FrameCache, from: u64, to: u64) {
+        cache.put(at(from), at(to), Bytes::from(format!("{from}-{to}")));
+    }
+
+    fn get(cache: &FrameCache, from: u64, to: u64) -> Option<String> {
+        cache.get(at(from), at(to)).map(|frame| String::from_utf8(frame.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_frame_serves_all_that_it_covers() {
+        let mut cache = FrameCache::new(4);
+        put(&mut cache, 10, 20);
+        assert_eq!(get(&cache, 10, 20).as_deref(), Some("10-20"));
+        assert_eq!(get(&cache, 15, 20).as_deref(), Some("10-20"));
+        assert_eq!(get(&cache, 9, 20), None, "begins too late");
+        assert_eq!(get(&cache, 10, 21), None, "leads elsewhere");
+    }
+
+    #[test]
+    fn the_long_frame_of_one_who_lags_is_not_sent_to_those_who_do_not() {
+        let mut cache = FrameCache::new(4);
+        put(&mut cache, 10, 20);
+        put(&mut cache, 20, 30);
+        put(&mut cache, 10, 40);
+        assert_eq!(get(&cache, 30, 40), None);
+        put(&mut cache, 30, 40);
+        assert_eq!(get(&cache, 30, 40).as_deref(), Some("30-40"));
+        assert_eq!(get(&cache, 35, 40).as_deref(), Some("30-40"));
+        assert_eq!(get(&cache, 12, 40).as_deref(), Some("10-40"));
+    }
+
+    #[test]
+    fn it_stays_within_its_bound_and_forgets_what_leads_elsewhere() {
+        let mut cache = FrameCache::new(2);
+        (1..=3).for_each(|from| put(&mut cache, from, 5));
+        assert_eq!((get(&cache, 1, 5), cache.frames.len()), (None, 2));
+        put(&mut cache, 5, 6);
+        assert_eq!(cache.frames.len(), 1);
+        cache.clear();
+        assert_eq!(get(&cache, 5, 6), None);
+        let mut none = FrameCache::new(0);
+        put(&mut none, 1, 2);
+        assert_eq!(get(&none, 1, 2), None);
+    }
+}

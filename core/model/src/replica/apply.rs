@@ -50,6 +50,8 @@ impl Replica {
 
     /// Confirms, adds and updates; who is not in the snapshot becomes unconfirmed.
     fn replace(&mut self, whole: Whole) -> Outcome {
+        // One of the own position only confirms: what is remembered still leads there.
+        let again = self.position() == Some(whole.position) && !self.differs;
         let mut before = std::mem::replace(&mut self.members, whole.members);
         self.position = whole.position;
         self.digest = whole.digest;
@@ -69,7 +71,7 @@ impl Replica {
             self.members.put(member);
         }
         self.settle(&mut touched);
-        self.outcome(touched, Moved::Over)
+        self.outcome(touched, if again { Moved::No } else { Moved::Over })
     }
 
     pub(crate) fn take_delta(&mut self, delta: &Delta) -> Outcome {

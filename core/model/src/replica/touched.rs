@@ -69,14 +69,16 @@ impl Touched {
 
     /// Forgets what is older than the age limit, and the oldest beyond the larger of the count limit and
     /// `members`: a longer delta would be worth less than a snapshot. Nothing above `current` is ever
-    /// the floor.
-    pub(crate) fn compact(&mut self, members: usize, current: u64, now: Mono) {
+    /// the floor. Says whether anything was forgotten.
+    pub(crate) fn compact(&mut self, members: usize, current: u64, now: Mono) -> bool {
         let keep = members.max(HISTORY_CHANGES_MAX);
         let oldest_s = seconds(now - Duration::from_millis(HISTORY_AGE_MS_MAX));
         let excess = self.log.len().saturating_sub(keep);
         let aged = self.log.iter().take_while(|touch| touch.at_s < oldest_s).count();
         let dropped = excess.max(aged);
-        let Some(last) = dropped.checked_sub(1).and_then(|last| self.log.get(last)) else { return };
+        let Some(last) = dropped.checked_sub(1).and_then(|last| self.log.get(last)) else {
+            return false;
+        };
         self.floor = self.floor.max(last.number.min(current));
         self.log.drain(..dropped);
         while self.log.front().is_some_and(|touch| touch.number <= self.floor) {
@@ -85,6 +87,7 @@ impl Touched {
         if self.log.capacity() > 4 * self.log.len() {
             self.log.shrink_to_fit();
         }
+        true
     }
 }
 
