@@ -18,6 +18,7 @@ use presence_model::digest::Digest;
 use presence_model::hold::HoldCause;
 use presence_model::id::{EdgeName, Incarnation, LinkNumber, RoomId, Roster, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
+use presence_model::limits::SHARDS_MAX;
 use presence_model::member::Due;
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::Member;
@@ -35,11 +36,50 @@ pub trait LeaseStore: Send + Sync + 'static {
     fn shards(&self) -> u16;
 }
 
-/// The shard of a roster: a stable hash of region and room.
+/// The shard of a roster: 64-bit FNV-1a over region, one byte 255 (in no UTF-8) and room, its halves
+/// folded together, modulo `shards` (1 to 256).
+///
+/// Part of the layout: all cores of a store agree on it for the life of the data.
 #[must_use]
 pub fn shard_of(roster: &Roster, shards: u16) -> Shard {
-    let _ = (roster, shards);
-    unimplemented!()
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let region = roster.region.as_str().bytes();
+    let room = roster.room.as_str().bytes();
+    let hash = region
+        .chain([u8::MAX])
+        .chain(room)
+        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    let folded = (hash >> 32) ^ (hash & u64::from(u32::MAX));
+    let shard = folded % u64::from(shards.clamp(1, SHARDS_MAX));
+    Shard(u8::try_from(shard).expect("a shard is below 256"))
+}
+
+impl Command {
+    /// Whether it changes anything that others can see.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        match self {
+            Self::Commit(_)
+            | Self::Renew { .. }
+            | Self::Release { .. }
+            | Self::Discard { .. }
+            | Self::Lose { .. }
+            | Self::Turn { .. }
+            | Self::Link { .. }
+            | Self::Unlink { .. }
+            | Self::Forget { .. } => true,
+            Self::Now { .. }
+            | Self::Members { .. }
+            | Self::Load { .. }
+            | Self::Edges
+            | Self::History { .. }
+            | Self::Tail { .. }
+            | Self::Leases { .. }
+            | Self::Rooms { .. }
+            | Self::Summary { .. } => false,
+        }
+    }
 }
 
 /// Why no answer came. An error is never "unknown lease".
