@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
+use crate::delta::Delta;
+use crate::digest::Digest;
 use crate::id::{ConnectionId, Generation, Incarnation, Roster, SessionId, UserId};
 use crate::lease::LeaseId;
-use crate::position::Revision;
+use crate::position::{Position, Revision};
 use crate::profile::Member;
 use crate::reason::{Ending, RemovalReason};
 use crate::record::{Record, Tombstone};
@@ -25,7 +27,8 @@ pub enum Guard {
     LeaseAbsent(LeaseId),
 }
 
-/// A lease to create. The store computes the deadline: min(now + ttl, token end).
+/// A lease to create. The store computes the deadline, now + ttl, and notes the token end beside it: as
+/// that is judged by itself, a fresh token need not move any deadline (G2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseGrant {
     /// Its plain name; a commit that finds it existing is refused as changed.
@@ -95,6 +98,38 @@ pub struct Change {
     pub removal: Option<Ending>,
 }
 
+impl Change {
+    /// The member as it is shown afterwards.
+    #[must_use]
+    pub fn after(&self) -> Option<Member> {
+        self.record.as_ref().map(|record| crate::member::shown(&self.user, record))
+    }
+
+    /// What others see of it. `None`: nothing (a second tab, a superseded attempt, an abandoned join).
+    ///
+    /// # Panics
+    /// If a member that was shown goes without a reason, which no decision makes.
+    #[must_use]
+    pub fn visible(&self) -> Option<Visible> {
+        match self.after() {
+            Some(after) if self.before.as_ref() == Some(&after) => None,
+            Some(after) => Some(Visible::Upsert(after)),
+            None => {
+                self.before.as_ref()?;
+                let ending = self.removal.expect("a change that removes a shown member says why");
+                Some(Visible::Removal(Removal { user: self.user.clone(), ending }))
+            }
+        }
+    }
+
+    /// The digest of the roster after this change, given that before it.
+    #[must_use]
+    pub fn digest(&self, roster: Digest) -> Digest {
+        let taken = self.before.as_ref().map_or(roster, |before| roster.minus(Digest::of(before)));
+        self.after().map_or(taken, |after| taken.plus(Digest::of(&after)))
+    }
+}
+
 /// What others see of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visible {
@@ -127,9 +162,45 @@ pub struct Committed {
     /// Which roster.
     pub roster: Roster,
     /// The visible delta from the revision before to this one; empty if nothing shows.
-    pub delta: crate::delta::Delta,
+    pub delta: Delta,
     /// What happened to the sessions, with the user of each.
     pub transitions: Vec<(UserId, Transition)>,
     /// When, by the store's clock.
     pub at: StoreTime,
+}
+
+impl Committed {
+    /// Tells a commit: its changes, one a member, were applied as the revision of `position`.
+    ///
+    /// `digest` is that of the roster before it ([`Change::digest`] carries it on).
+    #[must_use]
+    pub fn new<'a>(
+        roster: Roster,
+        position: Position,
+        digest: Digest,
+        changes: impl IntoIterator<Item = &'a Change>,
+        at: StoreTime,
+    ) -> Self {
+        let mut delta = Delta {
+            epoch: position.epoch,
+            from: Revision(position.revision.0.saturating_sub(1)),
+            to: position.revision,
+            upserts: Vec::new(),
+            removals: Vec::new(),
+            digest,
+        };
+        let mut transitions = Vec::new();
+        for change in changes {
+            match change.visible() {
+                Some(Visible::Upsert(member)) => delta.upserts.push(member),
+                Some(Visible::Removal(removal)) => delta.removals.push(removal),
+                None => {}
+            }
+            delta.digest = change.digest(delta.digest);
+            transitions.extend(change.transitions.iter().map(|t| (change.user.clone(), t.clone())));
+        }
+        delta.upserts.sort_unstable_by(|a, b| a.user.cmp(&b.user));
+        delta.removals.sort_unstable_by(|a, b| a.user.cmp(&b.user));
+        Self { roster, delta, transitions, at }
+    }
 }

@@ -98,3 +98,32 @@ pub fn judge_time(claims: &Claims, now: StoreTime, leeway: std::time::Duration) 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_token_to_join_may_watch_but_not_the_reverse() {
+        assert!(Action::Join.permits(Action::Watch) && Action::Join.permits(Action::Join));
+        assert!(Action::Watch.permits(Action::Watch) && !Action::Watch.permits(Action::Join));
+    }
+
+    #[test]
+    fn leeway_is_given_at_the_start_and_none_at_the_end() {
+        let claims = Claims {
+            user: UserId::new("u1").unwrap(),
+            room: RoomId::new("r1").unwrap(),
+            action: Action::Join,
+            not_before: Some(StoreTime(10_000)),
+            token: TokenRef { ends: StoreTime(20_000), key_id: "".into(), token_id: "".into() },
+        };
+        let judged = |now| judge_time(&claims, StoreTime(now), Duration::from_secs(5));
+        assert_eq!(judged(4_999), Err(TokenRefusal::NotYetValid));
+        assert_eq!(judged(5_000), Ok(()));
+        assert_eq!(judged(19_999), Ok(()));
+        assert_eq!(judged(20_000), Err(TokenRefusal::Expired));
+    }
+}

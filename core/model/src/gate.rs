@@ -9,23 +9,74 @@ use crate::time::Mono;
 pub struct Rate {
     /// Time one admission costs.
     pub interval: Duration,
-    /// Admissions after a pause.
+    /// Admissions after a pause; none counts as one.
     pub burst: u32,
 }
 
-/// State of one rate: 16 bytes.
+/// State of one rate: 16 bytes. A new one admits a whole burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gate {
     full_at: Mono,
 }
 
 impl Gate {
-    /// Admits one, or says how long to wait.
+    /// Admits one, or says how long to wait. A refusal costs nothing.
     ///
     /// # Errors
     /// The span after which one more would be admitted.
     pub fn admit(&mut self, rate: Rate, now: Mono) -> Result<(), Duration> {
-        let _ = (rate, now, self.full_at);
-        unimplemented!()
+        let paid_until = self.full_at.max(now) + rate.interval;
+        let allowed_until = now + rate.interval.saturating_mul(rate.burst.max(1));
+        if paid_until > allowed_until {
+            return Err(paid_until.since(allowed_until));
+        }
+        self.full_at = paid_until;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate { interval: Duration::from_millis(100), burst: 3 };
+
+    fn admitted(gate: &mut Gate, rate: Rate, now_ms: u64) -> usize {
+        (0..100).take_while(|_| gate.admit(rate, Mono::from_millis(now_ms)).is_ok()).count()
+    }
+
+    #[test]
+    fn a_burst_then_one_an_interval() {
+        let mut gate = Gate::default();
+        assert_eq!(admitted(&mut gate, RATE, 0), 3);
+        assert_eq!(admitted(&mut gate, RATE, 99), 0);
+        assert_eq!(admitted(&mut gate, RATE, 100), 1);
+        assert_eq!(admitted(&mut gate, RATE, 300), 2);
+        assert_eq!(admitted(&mut gate, RATE, 60_000), 3);
+    }
+
+    #[test]
+    fn the_wait_told_is_exact() {
+        let mut gate = Gate::default();
+        admitted(&mut gate, RATE, 1_000);
+        let now = Mono::from_millis(1_030);
+        assert_eq!(gate.admit(RATE, now), Err(Duration::from_millis(70)));
+        assert_eq!(gate.admit(RATE, now), Err(Duration::from_millis(70)), "a refusal costs nothing");
+        assert_eq!(gate.admit(RATE, now + Duration::from_millis(70)), Ok(()));
+    }
+
+    #[test]
+    fn a_burst_of_none_counts_as_one_and_no_interval_admits_all() {
+        let one = Rate { burst: 0, ..RATE };
+        assert_eq!(admitted(&mut Gate::default(), one, 0), 1);
+        let free = Rate { interval: Duration::ZERO, burst: 1 };
+        assert_eq!(admitted(&mut Gate::default(), free, 0), 100);
+    }
+
+    #[test]
+    fn time_that_stands_still_or_runs_back_admits_nothing_more() {
+        let mut gate = Gate::default();
+        assert_eq!(admitted(&mut gate, RATE, 5_000), 3);
+        assert_eq!(admitted(&mut gate, RATE, 4_000), 0);
     }
 }

@@ -2,18 +2,33 @@
 //!
 //! Each takes the member as read at one point of the store and gives either a refusal, or a
 //! [`Change`] to commit, or says that nothing needs to change. None of them reads a clock or chance.
+//!
+//! Every decision may be taken twice, because an outcome may be lost: taken again over its own result
+//! it changes nothing further.
 
-use std::time::Duration;
+mod abandon;
+mod draft;
+mod expire;
+mod join;
+mod leave;
+mod shown;
+mod update;
 
 use smol_str::SmolStr;
+
+pub use self::abandon::abandon;
+pub use self::expire::expire;
+pub use self::join::join;
+pub use self::leave::{evict, leave};
+pub use self::shown::{last_heard, shown};
+pub use self::update::update;
 
 use crate::change::Change;
 use crate::id::{ConnectionId, Generation, SessionId};
 use crate::lease::LeaseId;
-use crate::profile::{Member, Profile, State, Status};
-use crate::reason::{ReleaseReason, RemovalReason};
-use crate::record::{EdgeRef, MemberRead, Record, TokenRef};
-use crate::refusal::Refusal;
+use crate::profile::{Profile, State, Status};
+use crate::reason::ReleaseReason;
+use crate::record::{EdgeRef, TokenRef};
 use crate::time::StoreTime;
 
 /// A session wants in.
@@ -112,62 +127,6 @@ pub enum DueCause {
     Missing,
 }
 
-/// Decides a join (see *Lifecycle of a session*).
-///
-/// Granted if the stored generation is lower, or nothing is stored and no tombstone is as high; the
-/// older lease goes under both names (transition: superseded). The same connection repeating its
-/// generation is answered as before if its lease exists, else gets a new one in the same record. Over
-/// a tombstone of an equal generation and the same connection it is granted if the reason was
-/// `lease_expired` or `edge_lost`. Above the session limit the oldest in grace gives way.
-///
-/// # Errors
-/// [`Refusal::StaleGeneration`], [`Refusal::HasEnded`] (re-joins only), [`Refusal::TooManySessions`],
-/// [`Refusal::TokenEnded`].
-pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, Refusal> {
-    let _ = (read, join, now);
-    unimplemented!()
-}
-
-/// Decides an update. `None`: nothing would change.
-///
-/// # Errors
-/// [`Refusal::NotPresent`], [`Refusal::NotCurrent`], [`Refusal::TokenEnded`].
-pub fn update(read: &MemberRead, update: &Update, now: StoreTime) -> Result<Option<Change>, Refusal> {
-    let _ = (read, update, now);
-    unimplemented!()
-}
-
-/// Decides a goodbye.
-///
-/// # Errors
-/// [`Refusal::NotPresent`], [`Refusal::NotCurrent`].
-pub fn leave(read: &MemberRead, lease: LeaseId, now: StoreTime) -> Result<Change, Refusal> {
-    let _ = (read, lease, now);
-    unimplemented!()
-}
-
-/// An eviction, of one session or of all. `None`: nobody to evict.
-#[must_use]
-pub fn evict(
-    read: &MemberRead,
-    session: Option<&SessionId>,
-    reason: RemovalReason,
-    now: StoreTime,
-) -> Option<Change> {
-    let _ = (read, session, reason, now);
-    unimplemented!()
-}
-
-/// Ends what is due. `None`: the record does not name these leases any more (remove the leases alone).
-///
-/// The change carries for each lease the guard that must still hold inside the commit, so a renewal
-/// that slips in between wins (G2).
-#[must_use]
-pub fn expire(read: &MemberRead, due: &[Due], now: StoreTime) -> Option<Change> {
-    let _ = (read, due, now);
-    unimplemented!()
-}
-
 /// A join whose answer was lost and whose client is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unanswered {
@@ -186,27 +145,6 @@ pub enum Abandoned {
     Release(LeaseId),
     /// It is not there: commit this tombstone, on which the late commit fails.
     Forbid(Box<Change>),
-    /// Something newer is there; nothing to do.
+    /// That attempt is over, or something newer is there: nothing to do.
     Superseded,
-}
-
-/// Decides about a join whose answer was lost.
-#[must_use]
-pub fn abandon(read: &MemberRead, unanswered: &Unanswered, now: StoreTime) -> Abandoned {
-    let _ = (read, unanswered, now);
-    unimplemented!()
-}
-
-/// How everybody sees a record: strongest status, latest state.
-#[must_use]
-pub fn shown(user: &crate::id::UserId, record: &Record) -> Member {
-    let _ = (user, record);
-    unimplemented!()
-}
-
-/// When a lease with this deadline was last renewed or granted.
-#[must_use]
-pub fn last_heard(lease: LeaseId, deadline: StoreTime, shortened: Option<Shortened>) -> StoreTime {
-    let _ = (lease, deadline, shortened, Duration::ZERO);
-    unimplemented!()
 }

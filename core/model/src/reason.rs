@@ -55,6 +55,22 @@ impl RemovalReason {
             Self::RegionLost => "region_lost",
         }
     }
+
+    /// Whether it says nothing about the client: its edge did not speak for it. Such a session may
+    /// still have its connection, and its edge may bring it back.
+    #[must_use]
+    pub const fn is_silence_of_the_edge(self) -> bool {
+        match self {
+            Self::LeaseExpired | Self::EdgeLost => true,
+            Self::Left
+            | Self::ConnectionLost
+            | Self::Superseded
+            | Self::Evicted
+            | Self::TokenExpired
+            | Self::TokenRevoked
+            | Self::RegionLost => false,
+        }
+    }
 }
 
 impl fmt::Display for RemovalReason {

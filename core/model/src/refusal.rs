@@ -14,7 +14,8 @@ pub enum Refusal {
         /// As stored, or as ended.
         stored: Generation,
     },
-    /// An automatic re-join met a tombstone: the session ended for this reason.
+    /// An automatic re-join came too late: the session has ended for this reason, or a newer attempt of
+    /// it has been there (`superseded`). A re-join never gets [`Refusal::StaleGeneration`].
     #[error("the session has ended: {reason}")]
     HasEnded {
         /// Why it ended.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// What an operator sets; whatever is absent follows from the rest.
+mod rules;
+
+/// What an operator sets; whatever is absent has its default or follows from the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimingsGiven {
     /// How often a session is to be heard.
@@ -15,6 +17,29 @@ pub struct TimingsGiven {
     pub edge_lost: Option<Duration>,
     /// How often other regions are merged.
     pub merge_interval: Option<Duration>,
+}
+
+impl TimingsGiven {
+    /// Short enough that things happen while one watches.
+    pub const DEMO: Self = Self {
+        heartbeat: Some(Duration::from_secs(3)),
+        lease_ttl: Some(Duration::from_secs(12)),
+        grace: Some(Duration::from_secs(5)),
+        edge_lost: None,
+        merge_interval: None,
+    };
+
+    /// What is absent here is taken from there.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            heartbeat: self.heartbeat.or(other.heartbeat),
+            lease_ttl: self.lease_ttl.or(other.lease_ttl),
+            grace: self.grace.or(other.grace),
+            edge_lost: self.edge_lost.or(other.edge_lost),
+            merge_interval: self.merge_interval.or(other.merge_interval),
+        }
+    }
 }
 
 /// The timers in force.
@@ -55,7 +80,8 @@ pub struct Timings {
 }
 
 /// A broken rule: which timer, what it is, what the rule says, and an example that holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {value:?}, but {rule}; this would hold: {example}")]
 pub struct TimingMistake {
     /// The setting, as in the configuration (`lease_ttl`).
     pub setting: &'static str,
@@ -73,14 +99,45 @@ impl Timings {
     /// # Errors
     /// All broken rules at once.
     pub fn derive(given: TimingsGiven) -> Result<Self, Vec<TimingMistake>> {
-        let _ = given;
-        unimplemented!()
+        let timings = Self::follow(given);
+        let mistakes = rules::mistakes(&timings, given);
+        if mistakes.is_empty() { Ok(timings) } else { Err(mistakes) }
+    }
+
+    /// The defaults, and what follows from what is given.
+    fn follow(given: TimingsGiven) -> Self {
+        let second = Duration::from_secs(1);
+        let heartbeat = given.heartbeat.unwrap_or(second * 15);
+        let lease_ttl = given.lease_ttl.unwrap_or(second * 45);
+        let grace = given.grace.unwrap_or(second * 12);
+        let link_beat = second.min(heartbeat / 5);
+        let renew_flush = second.min(heartbeat / 10);
+        let turn_kept = (second * 2).min(lease_ttl / 9);
+        let four_thirds = heartbeat.saturating_add(heartbeat / 3);
+        Self {
+            heartbeat,
+            lease_ttl,
+            grace,
+            link_beat,
+            edge_lost: given.edge_lost.unwrap_or((second * 5).min(lease_ttl / 3)),
+            renew_all_within: (second * 2).min(heartbeat / 5),
+            link_backoff: link_beat,
+            ack_within: heartbeat,
+            renew_flush,
+            renew_merge: renew_flush / 2,
+            sweep_tick: Duration::from_millis(250).min(lease_ttl / 12),
+            turn_kept,
+            turn_look: turn_kept / 2,
+            reconnect_within: (second * 5).min(grace / 2),
+            merge_interval: given.merge_interval.unwrap_or((second * 20).max(four_thirds)),
+            drain_window: (second * 30).min(lease_ttl.saturating_sub(grace)),
+        }
     }
 
     /// Odd but working relations, one sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        unimplemented!()
+        rules::warnings(self)
     }
 
     /// After how much silence a connection is given up: exactly two heartbeats.
@@ -88,4 +145,13 @@ impl Timings {
     pub fn silence_max(&self) -> Duration {
         self.heartbeat * 2
     }
+
+    /// What a change of the holder of a sweep turn may take.
+    #[must_use]
+    pub fn takeover(&self) -> Duration {
+        self.turn_kept + self.turn_look
+    }
 }
+
+#[cfg(test)]
+mod tests;

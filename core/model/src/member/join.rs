@@ -1,0 +1,194 @@
+//! Who is let in, and over whom.
+
+use crate::change::TransitionKind;
+use crate::id::Generation;
+use crate::limits::SESSIONS_PER_MEMBER_MAX;
+use crate::reason::RemovalReason;
+use crate::record::{LeaseState, MemberRead, SessionRecord, Tombstone};
+use crate::refusal::Refusal;
+use crate::time::StoreTime;
+
+use super::draft::{Draft, ending};
+use super::{Granted, Join};
+
+/// Decides a join (G6, G7, G8).
+///
+/// Granted if the stored generation is lower, or nothing is stored and no tombstone is as high; the
+/// older lease goes under both names (transition: superseded). Of an equal generation, only the same
+/// connection is let in:
+///
+/// * repeating its join, it is answered as before as long as its lease exists under either name. A
+///   lease in grace counts: its own edge gave that connection up, so the repetition is a late one, and
+///   a new lease would keep a ghost for a whole ttl;
+/// * whose lease does not exist, it gets a new one in the same record;
+/// * over its own tombstone, it is let in if it ended by the silence of its edge (`lease_expired`,
+///   `edge_lost`).
+///
+/// Without a generation a join is the attempt of its connection that is known, else the highest known
+/// plus one. Above the session limit a session without a lease or the one whose grace ends first gives
+/// way; its tombstone says how it would have ended (`lease_expired`, `connection_lost`). Of a re-join
+/// and the record, the earlier since wins.
+///
+/// # Errors
+/// [`Refusal::StaleGeneration`], for re-joins [`Refusal::HasEnded`] instead;
+/// [`Refusal::TooManySessions`] if all are live; [`Refusal::TokenEnded`].
+pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, Refusal> {
+    if join.token.ends <= now {
+        return Err(Refusal::TokenEnded);
+    }
+    let known = Known {
+        stored: read.record.as_ref().and_then(|r| r.session(&join.session)),
+        ended: read.tombstones.get(&join.session),
+    };
+    let generation = known.attempt(join);
+    known.admit(join, generation)?;
+
+    let mut draft = Draft::new(read);
+    if let Some(stored) = known.stored {
+        if stored.generation == generation && read.leases.contains_key(&stored.lease) {
+            let since = draft.since(None, now);
+            return Ok(Granted { lease: stored.lease, generation, since, resumed: true, change: None });
+        }
+        take_over(&mut draft, read, stored, join, now);
+    } else if draft.sessions().len() >= SESSIONS_PER_MEMBER_MAX {
+        give_way(&mut draft, read, now)?;
+    }
+
+    let since = draft.since(join.rejoin, now);
+    let session = SessionRecord {
+        session: join.session.clone(),
+        lease: join.lease.plain_name(),
+        generation,
+        connection: join.connection,
+        edge: join.edge.clone(),
+        profile: join.profile.clone(),
+        // A reconnect that brings the same state back is not an update: it would show (G8).
+        updated: match known.stored {
+            Some(stored) if stored.profile.state == join.profile.state => stored.updated,
+            Some(_) | None => draft.updated(now),
+        },
+        joined: now,
+        client: join.client.clone(),
+        token: join.token.clone(),
+    };
+    let lease = session.lease;
+    draft.grant(&session);
+    draft.put(session, TransitionKind::Joined);
+    let resumed = known.stored.is_some();
+    Ok(Granted { lease, generation, since, resumed, change: Some(Box::new(draft.finish())) })
+}
+
+/// What is known of the session that wants in.
+struct Known<'a> {
+    stored: Option<&'a SessionRecord>,
+    ended: Option<&'a Tombstone>,
+}
+
+impl Known<'_> {
+    fn highest(&self) -> Generation {
+        let stored = self.stored.map(|s| s.generation);
+        let ended = self.ended.map(|t| t.generation);
+        stored.max(ended).unwrap_or(Generation(0))
+    }
+
+    /// Which attempt a join is. A join without a number must not count as a newer attempt when it is
+    /// decided again, nor after its connection was given up.
+    fn attempt(&self, join: &Join) -> Generation {
+        if let Some(given) = join.generation {
+            return given;
+        }
+        if let Some(stored) = self.stored
+            && stored.connection == join.connection
+        {
+            return stored.generation;
+        }
+        match self.ended {
+            Some(ended) if ended.connection == join.connection && ends_the_connection(ended.reason) => {
+                ended.generation
+            }
+            Some(_) | None => Generation(self.highest().0.saturating_add(1)),
+        }
+    }
+
+    fn admit(&self, join: &Join, generation: Generation) -> Result<(), Refusal> {
+        let refuse = |reason| match join.rejoin {
+            Some(_) => Refusal::HasEnded { reason },
+            None => Refusal::StaleGeneration { given: generation, stored: self.highest() },
+        };
+        if let Some(stored) = self.stored {
+            if stored.generation == generation && stored.connection == join.connection {
+                return Ok(());
+            }
+            if stored.generation >= generation {
+                return Err(refuse(RemovalReason::Superseded));
+            }
+        }
+        match self.ended {
+            Some(ended) if ended.generation > generation => Err(refuse(passed_on(ended.reason))),
+            Some(ended) if ended.generation == generation => {
+                let itself = ended.connection == join.connection;
+                if itself && ended.reason.is_silence_of_the_edge() {
+                    Ok(())
+                } else {
+                    Err(refuse(ended.reason))
+                }
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Whether nobody can join over the connection any more, or only as the attempt that ended. After the
+/// other endings the same connection may start a new attempt: it left a room and enters it again.
+fn ends_the_connection(reason: RemovalReason) -> bool {
+    match reason {
+        RemovalReason::ConnectionLost | RemovalReason::LeaseExpired | RemovalReason::EdgeLost => true,
+        RemovalReason::Left
+        | RemovalReason::Superseded
+        | RemovalReason::Evicted
+        | RemovalReason::TokenExpired
+        | RemovalReason::TokenRevoked
+        | RemovalReason::RegionLost => false,
+    }
+}
+
+/// What an older attempt is told about the ending of a newer one: that there was a newer one, but what
+/// bars the session from coming back bars all its attempts.
+fn passed_on(reason: RemovalReason) -> RemovalReason {
+    match reason {
+        RemovalReason::Evicted | RemovalReason::TokenRevoked => reason,
+        RemovalReason::Left
+        | RemovalReason::ConnectionLost
+        | RemovalReason::LeaseExpired
+        | RemovalReason::EdgeLost
+        | RemovalReason::Superseded
+        | RemovalReason::TokenExpired
+        | RemovalReason::RegionLost => RemovalReason::Superseded,
+    }
+}
+
+/// The older lease of the session goes. Nobody is told if it was of the same connection, which lives on
+/// in the newer attempt and must not be closed as superseded.
+fn take_over(draft: &mut Draft<'_>, read: &MemberRead, stored: &SessionRecord, join: &Join, now: StoreTime) {
+    if stored.lease != join.lease.plain_name() {
+        draft.revoke(stored.lease);
+    }
+    if stored.connection != join.connection {
+        let ending = ending(read, stored, RemovalReason::Superseded, now);
+        draft.note(stored, TransitionKind::Ended(ending));
+    }
+}
+
+/// Makes room for one more session.
+fn give_way(draft: &mut Draft<'_>, read: &MemberRead, now: StoreTime) -> Result<(), Refusal> {
+    let candidates = draft.sessions().iter().filter_map(|s| match read.leases.get(&s.lease) {
+        None => Some((StoreTime(0), RemovalReason::LeaseExpired, s)),
+        Some(LeaseState::Grace { deadline }) => Some((*deadline, RemovalReason::ConnectionLost, s)),
+        Some(LeaseState::Live { .. }) => None,
+    });
+    let (_, reason, session) =
+        candidates.min_by_key(|(deadline, ..)| *deadline).ok_or(Refusal::TooManySessions)?;
+    let (id, ending) = (session.session.clone(), ending(read, session, reason, now));
+    draft.end(&id, ending, now);
+    Ok(())
+}

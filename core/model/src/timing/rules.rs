@@ -1,0 +1,198 @@
+//! The rules between timers, and settings that keep them.
+
+use std::time::Duration;
+
+use super::{TimingMistake, Timings, TimingsGiven};
+
+/// Below this a session would be pinged without pause.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+/// Below this a lease would run out between two sweeps and a turn of the network.
+const LEASE_TTL_MIN: Duration = Duration::from_secs(1);
+/// A lease id has 12 bits for tenths of a second; round it is easier to remember.
+const LEASE_TTL_MAX: Duration = Duration::from_secs(400);
+/// Examples are told in steps of what a lease id can say.
+const STEP_MS: u128 = 100;
+
+/// All rules that do not hold.
+pub(super) fn mistakes(timings: &Timings, given: TimingsGiven) -> Vec<TimingMistake> {
+    let broken = broken(timings);
+    if broken.is_empty() {
+        return Vec::new();
+    }
+    let example = render(&example(timings, given));
+    broken
+        .into_iter()
+        .map(|(setting, value, rule)| TimingMistake { setting, value, rule, example: example.clone() })
+        .collect()
+}
+
+type Broken = (&'static str, Duration, String);
+
+/// Collects the rules that do not hold.
+#[derive(Default)]
+struct Check(Vec<Broken>);
+
+impl Check {
+    fn rule(&mut self, setting: &'static str, value: Duration, holds: bool, rule: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push((setting, value, rule()));
+        }
+    }
+}
+
+fn broken(t: &Timings) -> Vec<Broken> {
+    let mut check = Check::default();
+    leases(t, &mut check);
+    edges(t, &mut check);
+    shares(t, &mut check);
+    check.0
+}
+
+/// How long sessions are believed.
+fn leases(t: &Timings, check: &mut Check) {
+    let three_heartbeats = t.heartbeat.saturating_mul(3);
+    let silence_and_grace = t.heartbeat.saturating_mul(2).saturating_add(t.grace);
+    check.rule("heartbeat", t.heartbeat, t.heartbeat >= HEARTBEAT_MIN, || {
+        format!("must be at least {HEARTBEAT_MIN:?}")
+    });
+    check.rule("lease_ttl", t.lease_ttl, (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&t.lease_ttl), || {
+        format!("must be between {LEASE_TTL_MIN:?} and {LEASE_TTL_MAX:?}")
+    });
+    check.rule("lease_ttl", t.lease_ttl, t.lease_ttl >= three_heartbeats, || {
+        format!("must be at least 3 × heartbeat ({three_heartbeats:?}), so that one lost renewal is survived")
+    });
+    check.rule("lease_ttl", t.lease_ttl, t.lease_ttl >= silence_and_grace, || {
+        format!(
+            "must be at least 2 × heartbeat + grace ({silence_and_grace:?}), so that a lost transport ends by grace"
+        )
+    });
+    check.rule("grace", t.grace, t.grace < t.lease_ttl, || {
+        format!("must be below lease_ttl ({:?})", t.lease_ttl)
+    });
+}
+
+/// How long edges are believed.
+fn edges(t: &Timings, check: &mut Check) {
+    let back_again = (t.link_beat * 3).saturating_add(t.link_backoff);
+    let lost_and_over = t.edge_lost.saturating_add(t.grace);
+    check.rule("edge_lost", t.edge_lost, t.edge_lost >= back_again, || {
+        format!(
+            "must be at least 3 link beats + the link's first backoff ({back_again:?}), so that an edge can link again"
+        )
+    });
+    check.rule("edge_lost", t.edge_lost, lost_and_over < t.lease_ttl, || {
+        format!(
+            "must, with grace ({lost_and_over:?} together), be below lease_ttl ({:?}), else it shortens nothing",
+            t.lease_ttl
+        )
+    });
+}
+
+/// What our own machinery may use up of them.
+fn shares(t: &Timings, check: &mut Check) {
+    let waiting = t.renew_flush.saturating_add(t.renew_merge);
+    check.rule("heartbeat", t.heartbeat, waiting <= t.heartbeat / 5, || {
+        format!("renewals wait for {waiting:?} in all, which must be at most heartbeat / 5")
+    });
+    check.rule("lease_ttl", t.lease_ttl, t.takeover() < t.lease_ttl / 3 || t.lease_ttl.is_zero(), || {
+        format!("a sweep turn changes hands in {:?}, which must be below lease_ttl / 3", t.takeover())
+    });
+}
+
+pub(super) fn warnings(t: &Timings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if t.merge_interval <= t.heartbeat {
+        warnings.push(format!(
+            "merge_interval ({:?}) is not above heartbeat ({:?}): other regions are merged more often than sessions are heard",
+            t.merge_interval, t.heartbeat
+        ));
+    }
+    if t.reconnect_within > t.grace / 2 {
+        warnings.push(format!(
+            "clients come back within {:?}, which is above half of grace ({:?}): a reconnect may show",
+            t.reconnect_within, t.grace
+        ));
+    }
+    if t.grace.is_zero() {
+        warnings.push("grace is zero: each reconnect shows as a departure and a join".to_owned());
+    }
+    warnings
+}
+
+/// Settings close to those given that hold: first by another ttl, then by what fits the ttl.
+fn example(t: &Timings, given: TimingsGiven) -> TimingsGiven {
+    let spare = Duration::from_millis(100);
+    let edge_lost =
+        given.edge_lost.map_or(Duration::ZERO, |lost| lost.saturating_add(t.grace).saturating_add(spare));
+    let needed = [
+        LEASE_TTL_MIN,
+        t.heartbeat.saturating_mul(3),
+        t.heartbeat.saturating_mul(2).saturating_add(t.grace),
+        edge_lost,
+    ];
+    let longer = needed.into_iter().fold(t.lease_ttl.min(LEASE_TTL_MAX), Duration::max);
+    let by_ttl = TimingsGiven {
+        heartbeat: Some(t.heartbeat),
+        lease_ttl: Some(rounded_up(longer)),
+        grace: Some(t.grace),
+        ..given
+    };
+    let ttl = t.lease_ttl.clamp(LEASE_TTL_MIN, LEASE_TTL_MAX);
+    let by_rest = TimingsGiven {
+        heartbeat: Some((ttl / 3).min(t.heartbeat.max(HEARTBEAT_MIN))),
+        lease_ttl: Some(ttl),
+        grace: Some((ttl / 4).min(t.grace)),
+        edge_lost: None,
+        ..given
+    };
+    let candidates = [by_ttl, TimingsGiven { edge_lost: None, ..by_ttl }, by_rest];
+    candidates.into_iter().find(|c| broken(&Timings::follow(*c)).is_empty()).unwrap_or_default()
+}
+
+fn rounded_up(span: Duration) -> Duration {
+    let steps = span.as_millis().div_ceil(STEP_MS);
+    Duration::from_millis(u64::try_from(steps.saturating_mul(STEP_MS)).unwrap_or(u64::MAX))
+}
+
+fn render(given: &TimingsGiven) -> String {
+    let followed = Timings::follow(*given);
+    let mut text = format!(
+        "heartbeat {:?}, lease_ttl {:?}, grace {:?}",
+        followed.heartbeat, followed.lease_ttl, followed.grace
+    );
+    if given.edge_lost.is_some() {
+        text.push_str(&format!(", edge_lost {:?}", followed.edge_lost));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn span() -> impl Strategy<Value = Duration> {
+        prop_oneof![
+            4 => (0u64..100_000).prop_map(Duration::from_millis),
+            4 => (0u64..500).prop_map(Duration::from_secs),
+            1 => Just(Duration::MAX),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_example_holds_and_every_set_that_holds_is_taken(
+            heartbeat in prop::option::of(span()),
+            lease_ttl in prop::option::of(span()),
+            grace in prop::option::of(span()),
+            edge_lost in prop::option::of(span()),
+        ) {
+            let given = TimingsGiven { heartbeat, lease_ttl, grace, edge_lost, merge_interval: None };
+            let timings = Timings::follow(given);
+            let found = mistakes(&timings, given);
+            prop_assert_eq!(Timings::derive(given).is_ok(), found.is_empty());
+            let example = example(&timings, given);
+            prop_assert_eq!(mistakes(&Timings::follow(example), example), []);
+        }
+    }
+}
