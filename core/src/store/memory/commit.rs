@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use presence_model::change::{Change, Committed, Guard, LeaseGrant, Removal, Visible};
+use presence_model::change::{Change, Committed, Guard, LeaseGrant, Visible};
 use presence_model::delta::Delta;
 use presence_model::digest::Digest;
 use presence_model::id::{Roster, UserId};
@@ -149,7 +149,7 @@ impl ShardState {
         }
         let (mut upserts, mut removals, mut transitions) = (Vec::new(), Vec::new(), Vec::new());
         for change in applied {
-            match visible(&change) {
+            match change.visible() {
                 Some(Visible::Upsert(member)) => upserts.push(member),
                 Some(Visible::Removal(removal)) => removals.push(removal),
                 None => {}
@@ -164,18 +164,6 @@ impl ShardState {
         self.commits += 1;
         roster.history.push_back(Arc::clone(&committed));
         self.history.push(self.commits, committed);
-    }
-}
-
-fn visible(change: &Change) -> Option<Visible> {
-    let after = change.record.as_ref().map(|record| shown(&change.user, record));
-    match after {
-        Some(after) => (change.before.as_ref() != Some(&after)).then_some(Visible::Upsert(after)),
-        None => {
-            change.before.as_ref()?;
-            let ending = change.removal.expect("a change that removes a shown member says why");
-            Some(Visible::Removal(Removal { user: change.user.clone(), ending }))
-        }
     }
 }
 

@@ -3,16 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use presence_model::hold::{HoldCause, ShardPast, judge};
+use presence_model::hold::{CLOCK_STEP_MAX, HoldLimits, Noticed, ShardPast, judge};
 use presence_model::position::Epoch;
 use presence_model::time::StoreTime;
 use rand::rngs::SmallRng;
 
 use super::shard::ShardState;
 use crate::store::{DueLease, TurnOutcome};
-
-/// A clock that differs by more than this from what the last sweep saw has stepped.
-const STEP: Duration = Duration::from_secs(1);
 
 /// A question for a turn, as [`crate::store::Command::Turn`] puts it.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +71,7 @@ impl TurnState {
     /// has set yet, and a command that was long under way must not be faster.
     pub(super) fn vouches(&self, now: StoreTime) -> bool {
         let limit = self.smallest_ttl.map(|ttl| ttl / 3);
-        limit.is_none_or(|limit| now.since(self.unwatched) <= limit && self.unwatched <= now + STEP)
+        limit.is_none_or(|limit| now.since(self.unwatched) <= limit && self.unwatched <= now + CLOCK_STEP_MAX)
     }
 
     fn finish(&mut self, takeover: Duration) {
@@ -143,7 +140,9 @@ impl ShardState {
             hold: self.hold(now).map(|hold| hold.since),
             gaps: self.turn.gaps_within(ask.smallest_ttl, now),
         };
-        let cause: Option<HoldCause> = judge(&past, false, ask.stepped, now, ask.smallest_ttl, ask.takeover);
+        let noticed = if ask.stepped { Noticed::ClockStep } else { Noticed::Nothing };
+        let limits = HoldLimits { smallest_ttl: ask.smallest_ttl, takeover: ask.takeover };
+        let cause = judge(&past, noticed, now, limits);
         if let Some(cause) = cause {
             self.start_hold(cause, now);
         }
