@@ -1,0 +1,99 @@
+//! The command line: a mistake is one line on standard error and exit code 64. For `main` only.
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::exit;
+
+/// Parses the arguments of the process. Help and version are printed and end it well; a mistake ends it
+/// with [`exit::USAGE`].
+#[must_use]
+pub fn parse_or_exit<T: Parser>() -> T {
+    match T::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => {
+            complain(&one_line(&error));
+            std::process::exit(exit::USAGE.into());
+        }
+        Err(help) => {
+            // Nobody is left to tell if standard output is closed.
+            let _ = help.print();
+            std::process::exit(0);
+        }
+    }
+}
+
+/// Writes mistakes to standard error, one line each, and gives the exit code for `main` to return.
+#[must_use]
+pub fn refuse(mistakes: &impl Display) -> ExitCode {
+    for line in mistakes.to_string().lines() {
+        complain(line);
+    }
+    ExitCode::from(exit::USAGE)
+}
+
+fn complain(line: &str) {
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(std::io::stderr(), "error: {line}");
+}
+
+/// What clap says in several lines, as one: the mistake, and its tip if there is one.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n").map(join);
+    let mistake = paragraphs.next().unwrap_or_default();
+    let tips = paragraphs.filter(|paragraph| paragraph.starts_with("tip:"));
+    let line = std::iter::once(mistake).chain(tips).collect::<Vec<_>>().join("; ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}
+
+fn join(paragraph: &str) -> String {
+    paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        /// Who
+        #[arg(long)]
+        user: String,
+        /// Where
+        #[arg(long)]
+        room: String,
+        #[command(flatten)]
+        timing: crate::config::TimingFlags,
+    }
+
+    fn mistake(arguments: &[&str]) -> String {
+        let arguments = std::iter::once("presence").chain(arguments.iter().copied());
+        one_line(&Arguments::try_parse_from(arguments).unwrap_err())
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_with_its_tip() {
+        assert_eq!(
+            mistake(&[]),
+            "the following required arguments were not provided: --user <USER> --room <ROOM>"
+        );
+        let unknown = mistake(&["--user", "u", "--room", "r", "--heartbeet", "1s"]);
+        assert!(unknown.starts_with("unexpected argument '--heartbeet' found; tip: "), "{unknown}");
+        assert!(unknown.contains("--heartbeat"), "{unknown}");
+        for line in [mistake(&["--user"]), mistake(&["--user", "a", "--user", "b"])] {
+            assert!(!line.contains('\n') && !line.is_empty(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_bad_duration_is_left_to_the_settings() {
+        let arguments = ["presence", "--user", "u", "--room", "r", "--grace", "soon"];
+        let parsed = Arguments::try_parse_from(arguments).unwrap();
+        assert_eq!((parsed.user.as_str(), parsed.room.as_str()), ("u", "r"));
+        assert!(parsed.timing.given().is_err());
+    }
+}

@@ -1,0 +1,229 @@
+//! Merging file, environment and flags, and holding each value against its rule.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use config::{Config, Environment, File, FileFormat, Value, ValueKind};
+use serde::de::DeserializeOwned;
+
+use super::kind::scalar;
+use super::mistake::{Mistake, Mistakes};
+use super::{Kind, Setting};
+use crate::limits::CONFIG_BYTES_MAX;
+
+const SEPARATOR: &str = "__";
+
+/// Reads a configuration. Later sources win: file, environment, flags.
+#[derive(Debug)]
+pub struct Loader<'a> {
+    settings: &'a [Setting],
+    prefix: &'static str,
+    file: Option<PathBuf>,
+    environment: BTreeMap<String, String>,
+    flags: BTreeMap<&'static str, (&'static str, String)>,
+}
+
+impl<'a> Loader<'a> {
+    /// Reads these settings; `prefix` begins each variable (`PRESENCE_CORE`, as in `PRESENCE_CORE__STORE__URL`).
+    #[must_use]
+    pub fn new(settings: &'a [Setting], prefix: &'static str) -> Self {
+        Self { settings, prefix, file: None, environment: BTreeMap::new(), flags: BTreeMap::new() }
+    }
+
+    /// Reads this file, if there is one.
+    #[must_use]
+    pub fn file(mut self, path: Option<&Path>) -> Self {
+        self.file = path.map(Path::to_owned);
+        self
+    }
+
+    /// Takes variables of the environment; `main` gives `std::env::vars_os()`. Others than ours are left alone.
+    #[must_use]
+    pub fn environment(mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let prefix = format!("{}{SEPARATOR}", self.prefix);
+        for (name, value) in variables {
+            let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+            if name.starts_with(&prefix) {
+                self.environment.insert(name.into_owned(), value.into_owned());
+            }
+        }
+        self
+    }
+
+    /// Takes the value of a flag, if it was given: `flag("store.url", "--store", args.store)`.
+    #[must_use]
+    pub fn flag(mut self, path: &'static str, flag: &'static str, value: Option<impl Into<String>>) -> Self {
+        if let Some(value) = value {
+            self.flags.insert(path, (flag, value.into()));
+        }
+        self
+    }
+
+    /// The configuration; what is given nowhere is left to the defaults of `T`.
+    ///
+    /// # Errors
+    /// All [`Mistakes`] at once: unreadable file, unknown keys, values that break their rule.
+    pub fn load<T: DeserializeOwned>(&self) -> Result<T, Mistakes> {
+        let merged = self.merge(self.read_file()?)?;
+        let mut walk = Walk { loader: self, table: toml::Table::new(), mistakes: Vec::new() };
+        walk.visit("", &merged);
+        let Walk { table, mistakes, .. } = walk;
+        if let Some(mistakes) = Mistakes::of(mistakes) {
+            return Err(mistakes);
+        }
+        table.try_into().map_err(|error: toml::de::Error| self.whole(error.message()).into())
+    }
+
+    fn read_file(&self) -> Result<Option<String>, Mistakes> {
+        let Some(path) = &self.file else { return Ok(None) };
+        let unreadable = |error: std::io::Error| self.of_file(&format!("cannot be read: {error}"));
+        let length = std::fs::metadata(path).map_err(unreadable)?.len();
+        if length > CONFIG_BYTES_MAX {
+            return Err(self.of_file(&format!("has more than {CONFIG_BYTES_MAX} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        match text.parse::<toml::Table>() {
+            Ok(_) => Ok(Some(text)),
+            Err(error) => {
+                let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+                Err(self.of_file(&format!("is not TOML: line {line}: {}", error.message())))
+            }
+        }
+    }
+
+    fn merge(&self, file: Option<String>) -> Result<Value, Mistakes> {
+        let environment = Environment::with_prefix(self.prefix)
+            .prefix_separator(SEPARATOR)
+            .separator(SEPARATOR)
+            .source(Some(self.environment.clone().into_iter().collect()));
+        let mut builder = Config::builder();
+        if let Some(text) = file {
+            builder = builder.add_source(File::from_str(&text, FileFormat::Toml));
+        }
+        builder = builder.add_source(environment);
+        for (path, (_, value)) in &self.flags {
+            builder = builder
+                .set_override(*path, value.as_str())
+                .map_err(|error| self.whole(&error.to_string()))?;
+        }
+        Ok(builder.build().map_err(|error| self.whole(&error.to_string()))?.cache)
+    }
+
+    fn setting(&self, path: &str) -> Option<&'a Setting> {
+        self.settings.iter().find(|setting| setting.path == path)
+    }
+
+    fn found_in(&self, path: &str) -> Option<String> {
+        if let Some((flag, _)) = self.flags.get(path) {
+            return Some((*flag).to_owned());
+        }
+        let variable = format!("{}{SEPARATOR}{}", self.prefix, path.replace('.', SEPARATOR));
+        let mut names = self.environment.keys();
+        if let Some(name) = names.find(|name| name.eq_ignore_ascii_case(&variable)) {
+            return Some(name.clone());
+        }
+        self.file.as_ref().map(|path| path.display().to_string())
+    }
+
+    fn of_file(&self, rule: &str) -> Mistakes {
+        let value = format!("{:?}", self.file.as_deref().unwrap_or(Path::new("")));
+        Mistake { path: "--config".into(), value, rule: rule.into(), example: None, found_in: None }.into()
+    }
+
+    fn whole(&self, rule: &str) -> Mistake {
+        let rule = rule.replace('\n', " ");
+        Mistake { path: self.prefix.into(), value: "…".into(), rule, example: None, found_in: None }
+    }
+}
+
+struct Walk<'l, 'a> {
+    loader: &'l Loader<'a>,
+    table: toml::Table,
+    mistakes: Vec<Mistake>,
+}
+
+impl Walk<'_, '_> {
+    fn visit(&mut self, path: &str, value: &Value) {
+        if let Some(setting) = self.loader.setting(path) {
+            return self.take(setting, value);
+        }
+        match &value.kind {
+            ValueKind::Table(table) => {
+                // In the order of the keys, so that mistakes come in the same order each time.
+                let sorted: BTreeMap<_, _> = table.iter().collect();
+                for (key, value) in sorted {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    self.visit(&path, value);
+                }
+            }
+            ValueKind::Nil
+            | ValueKind::Boolean(_)
+            | ValueKind::I64(_)
+            | ValueKind::I128(_)
+            | ValueKind::U64(_)
+            | ValueKind::U128(_)
+            | ValueKind::Float(_)
+            | ValueKind::String(_)
+            | ValueKind::Array(_) => self.mistakes.push(self.unknown(path)),
+        }
+    }
+
+    fn take(&mut self, setting: &Setting, value: &Value) {
+        match setting.kind.read(value) {
+            Some(read) => insert(&mut self.table, setting.path, read),
+            None => self.mistakes.push(Mistake {
+                path: setting.path.to_owned(),
+                value: shown(setting, value),
+                rule: format!("must be {}", setting.kind.rule()),
+                example: Some(format!("{} = {}", setting.path, setting.example)),
+                found_in: self.loader.found_in(setting.path),
+            }),
+        }
+    }
+
+    fn unknown(&self, path: &str) -> Mistake {
+        let known: Vec<&str> = self.loader.settings.iter().map(|setting| setting.path).collect();
+        let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
+        let beside = |known: &&&str| known.rsplit_once('.').map_or("", |(parent, _)| parent) == parent;
+        let siblings: Vec<&str> = known.iter().filter(beside).copied().collect();
+        let offered = if siblings.is_empty() { known } else { siblings };
+        Mistake {
+            path: path.to_owned(),
+            // Whoever mistypes the name of a secret still gives its value.
+            value: "…".into(),
+            rule: format!("there is no such setting; there are {}", offered.join(", ")),
+            example: None,
+            found_in: self.loader.found_in(path),
+        }
+    }
+}
+
+fn shown(setting: &Setting, value: &Value) -> String {
+    if setting.secret {
+        return "(hidden)".to_owned();
+    }
+    match (&value.kind, scalar(value)) {
+        (ValueKind::Array(values), _) => {
+            let values: Vec<String> = values.iter().map(|value| shown(setting, value)).collect();
+            format!("[{}]", values.join(", "))
+        }
+        (_, Some(text)) if matches!(setting.kind, Kind::Whole { .. } | Kind::Switch) => text,
+        (_, Some(text)) => format!("{text:?}"),
+        (_, None) => "(a table)".to_owned(),
+    }
+}
+
+fn insert(table: &mut toml::Table, path: &str, value: toml::Value) {
+    match path.split_once('.') {
+        None => {
+            table.insert(path.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            let below = table.entry(head).or_insert_with(|| toml::Table::new().into());
+            if let toml::Value::Table(below) = below {
+                insert(below, rest, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+use std::io::Write as _;
+
+use presence_model::timing::TimingMistake;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+const SETTINGS: [Setting; 9] = [
+    Setting::new("grpc", Kind::Address, "\"127.0.0.1:4700\""),
+    Setting::new("store.url", Kind::Url(&["memory", "redis", "rediss"]), "\"memory\"").secret(),
+    Setting::new("store.retries", Kind::Whole { min: 0, max: 10 }, "3"),
+    Setting::new("insecure", Kind::Switch, "true"),
+    Setting::new("log", Kind::OneOf(&["text", "json"]), "\"json\""),
+    Setting::new("cores", Kind::List(&Kind::Url(&["http", "https"])), "[\"http://127.0.0.1:4700\"]"),
+    Setting::new("name", Kind::Text, "\"core-1\""),
+    TIMING_SETTINGS[0],
+    TIMING_SETTINGS[1],
+];
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Example {
+    grpc: Option<std::net::SocketAddr>,
+    insecure: bool,
+    log: Option<String>,
+    cores: Vec<String>,
+    name: String,
+    store: Store,
+    timing: TimingSettings,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct Store {
+    url: String,
+    retries: u32,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { url: "memory".into(), retries: 3 }
+    }
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn variables(pairs: &[(&str, &str)]) -> impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)> {
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    pairs.into_iter()
+}
+
+fn loader() -> Loader<'static> {
+    Loader::new(&SETTINGS, "PRESENCE_TEST")
+}
+
+fn lines(loaded: Result<Example, Mistakes>) -> Vec<String> {
+    loaded.unwrap_err().to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let file = file("name = \"file\"\nlog = \"text\"\n[store]\nretries = 1\n[timing]\nheartbeat = \"2s\"\n");
+    let environment = [
+        ("PRESENCE_TEST__STORE__RETRIES", "2"),
+        ("PRESENCE_TEST__NAME", "environment"),
+        ("PRESENCE_TEST__CORES", "http://a:1, http://b:2"),
+        ("PRESENCE_TEST__INSECURE", "true"),
+        ("PRESENCE_TEST_SERVICE_PORT", "tcp://10.0.0.1:80"),
+        ("PRESENCE_OTHER__NAME", "other"),
+    ];
+    let flags = TimingFlags { lease_ttl: Some("9s".into()), ..TimingFlags::default() };
+    let loader = loader().file(Some(file.path())).environment(variables(&environment));
+    let loader = flags.onto(loader.flag("name", "--name", Some("flag")));
+    let example: Example = loader.load().unwrap();
+    assert_eq!(example.name, "flag");
+    assert_eq!(example.log.as_deref(), Some("text"));
+    assert_eq!(example.store.retries, 2);
+    assert_eq!(example.store.url, "memory", "a default");
+    assert_eq!(example.cores, ["http://a:1", "http://b:2"]);
+    assert!(example.insecure);
+    let given = example.timing.given();
+    assert_eq!((given.heartbeat, given.lease_ttl), (Some(secs(2)), Some(secs(9))));
+}
+
+fn secs(seconds: u64) -> std::time::Duration {
+    std::time::Duration::from_secs(seconds)
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_value_rule_example_and_place() {
+    let file = file(
+        "grpc = \"localhost\"\nlog = \"xml\"\ncores = [\"http://a:1\", \"ftp://b\"]\nstor = 1\n\
+         name = \"\"\n[store]\nretries = 11\nrul = \"redis://x:secret@y\"\n",
+    );
+    let environment =
+        [("PRESENCE_TEST__STORE__URL", "mysql://user:secret@host"), ("PRESENCE_TEST__INSECURE", "yes")];
+    let loader = loader().file(Some(file.path())).environment(variables(&environment));
+    let loaded = loader.flag("timing.heartbeat", "--heartbeat", Some("15")).load::<Example>();
+    let lines = lines(loaded);
+    let place = file.path().display();
+    let expected = [
+        "cores = [\"http://a:1\", \"ftp://b\"]: must be a list, each a URL of http, https; example: cores = [\"http://127.0.0.1:4700\"]",
+        "grpc = \"localhost\": must be an address and a port, port 0 for a free one; example: grpc = \"127.0.0.1:4700\"",
+        "insecure = yes: must be true or false; example: insecure = true (in PRESENCE_TEST__INSECURE)",
+        "log = \"xml\": must be one of text, json; example: log = \"json\"",
+        "name = \"\": must be text that is not empty; example: name = \"core-1\"",
+        "stor = …: there is no such setting; there are grpc, insecure, log, cores, name",
+        "store.retries = 11: must be a whole number from 0 to 10; example: store.retries = 3",
+        "store.rul = …: there is no such setting; there are store.url, store.retries",
+        "store.url = (hidden): must be a URL of memory, redis, rediss; example: store.url = \"memory\" (in PRESENCE_TEST__STORE__URL)",
+        "timing.heartbeat = \"15\": must be a duration with a unit, from 1ms to 1day; example: timing.heartbeat = \"15s\" (in --heartbeat)",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        let expected =
+            if expected.ends_with(')') { expected.to_owned() } else { format!("{expected} (in {place})") };
+        assert_eq!(*line, expected);
+    }
+    assert!(!lines.join("").contains("secret"));
+}
+
+#[test]
+fn values_of_the_wrong_shape_are_mistakes() {
+    for text in [
+        "grpc = 1",
+        "grpc = [\"127.0.0.1:1\"]",
+        "[grpc]\nport = 1",
+        "[timing]\nheartbeat = 15",
+        "[store]\nretries = -1",
+    ] {
+        let file = file(text);
+        assert_eq!(lines(loader().file(Some(file.path())).load()).len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn an_unreadable_or_broken_file_is_one_line() {
+    let missing = lines(loader().file(Some(std::path::Path::new("/nowhere/presence.toml"))).load());
+    assert!(missing[0].starts_with("--config = \"/nowhere/presence.toml\": cannot be read"), "{missing:?}");
+    let file = file("name = \"a\"\n\n[store\n");
+    let broken = lines(loader().file(Some(file.path())).load());
+    assert!(broken.len() == 1 && broken[0].contains("is not TOML: line 3"), "{broken:?}");
+}
+
+#[test]
+fn what_is_printed_is_effective_hides_secrets_and_can_be_loaded_again() {
+    let loaded = loader().flag("store.url", "--store", Some("redis://user:secret@host")).flag(
+        "timing.heartbeat",
+        "--heartbeat",
+        Some("1m 30s"),
+    );
+    let printed = render(&SETTINGS, &loaded.load::<Example>().unwrap());
+    assert!(printed.contains("url = \"(hidden)\"") && !printed.contains("secret"), "{printed}");
+    assert!(printed.contains("retries = 3") && printed.contains("heartbeat = \"1m 30s\""), "{printed}");
+    let file = file(&printed.replace("(hidden)", "memory").replace("name = \"\"\n", ""));
+    let again: Example = loader().file(Some(file.path())).load().unwrap();
+    assert_eq!(again.timing.heartbeat, Some(secs(90)));
+}
+
+#[test]
+fn timing_mistakes_are_one_line_each() {
+    let mistake = TimingMistake {
+        setting: "lease_ttl",
+        value: secs(2),
+        rule: "lease_ttl ≥ 3 × heartbeat (3s)".into(),
+        example: "lease_ttl = \"3s\"".into(),
+    };
+    assert_eq!(
+        timing::line(mistake).to_string(),
+        "timing.lease_ttl = \"2s\": lease_ttl ≥ 3 × heartbeat (3s); example: lease_ttl = \"3s\" (in --lease-ttl)"
+    );
+    let flags =
+        TimingFlags { heartbeat: Some("1".into()), grace: Some("-1s".into()), ..TimingFlags::default() };
+    assert_eq!(flags.given().unwrap_err().iter().count(), 2);
+    let flags = TimingFlags { heartbeat: Some("250ms".into()), ..TimingFlags::default() };
+    assert_eq!(flags.given().unwrap().heartbeat, Some(std::time::Duration::from_millis(250)));
+}
+
+#[test]
+fn hostile_values_cannot_break_a_line() {
+    let hostile = lines(loader().flag("log", "--log-format", Some("x\ny\u{1b}[2J")).load());
+    assert_eq!(hostile.len(), 1);
+    assert!(hostile[0].chars().all(|c| !c.is_control()), "{hostile:?}");
+}

@@ -1,0 +1,66 @@
+//! Sockets of the kernel.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::limits::{ACCEPT_PAUSE, LISTEN_BACKLOG};
+
+pub(super) struct TcpAcceptor(TcpListener);
+
+impl TcpAcceptor {
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(Self(socket.listen(LISTEN_BACKLOG)?))
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let mut paused = false;
+        loop {
+            match self.0.accept().await {
+                Ok((stream, peer)) => {
+                    // Fails only on a connection that is already gone; reading will say so.
+                    let _ = stream.set_nodelay(true);
+                    return Ok((stream, peer));
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => {
+                    if !paused {
+                        tracing::warn!(%error, "cannot accept connections now, trying again");
+                    }
+                    paused = true;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn connect(target: &str) -> io::Result<TcpStream> {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    let stream = TcpStream::connect(target).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+}

@@ -1,0 +1,119 @@
+//! Connecting to a gRPC server.
+
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::network::Network;
+
+/// How a client behaves towards its server.
+#[derive(Debug, Clone)]
+pub struct ClientSettings {
+    /// How long connecting may take.
+    pub connect_within: Duration,
+    /// How often the server is pinged, also while nothing is asked.
+    pub keepalive_interval: Duration,
+    /// After how long without an answer to a ping the connection is given up.
+    pub keepalive_timeout: Duration,
+}
+
+impl Default for ClientSettings {
+    /// 2 s to connect, pinged every 5 s, given up after 5 s more.
+    fn default() -> Self {
+        Self {
+            connect_within: Duration::from_secs(2),
+            keepalive_interval: Duration::from_secs(5),
+            keepalive_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// No connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Not `http://host:port`.
+    #[error("{url:?} is not a server address such as http://127.0.0.1:4700")]
+    Address {
+        /// As given.
+        url: String,
+    },
+    /// Nobody answers there, or not in time. May be tried again.
+    #[error("{url}: {cause}")]
+    Unreachable {
+        /// As given.
+        url: String,
+        /// What the network said.
+        cause: String,
+    },
+}
+
+/// Connects now. The channel connects again by itself when it is used after a loss.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect(
+    network: &Network,
+    url: &str,
+    settings: &ClientSettings,
+) -> Result<Channel, ConnectError> {
+    let connector = connector(network.clone());
+    let connected = endpoint(url, settings)?.connect_with_connector(connector).await;
+    connected.map_err(|error| ConnectError::Unreachable { url: url.to_owned(), cause: innermost(&error) })
+}
+
+/// A channel that connects when it is first used.
+///
+/// # Errors
+/// [`ConnectError::Address`].
+pub fn connect_lazy(
+    network: &Network,
+    url: &str,
+    settings: &ClientSettings,
+) -> Result<Channel, ConnectError> {
+    Ok(endpoint(url, settings)?.connect_with_connector_lazy(connector(network.clone())))
+}
+
+fn endpoint(url: &str, settings: &ClientSettings) -> Result<Endpoint, ConnectError> {
+    let malformed = || ConnectError::Address { url: url.to_owned() };
+    let uri: Uri = url.parse().map_err(|_| malformed())?;
+    if uri.scheme_str() != Some("http") || target(&uri).is_none() {
+        return Err(malformed());
+    }
+    Ok(Endpoint::from(uri)
+        .connect_timeout(settings.connect_within)
+        .http2_keep_alive_interval(settings.keepalive_interval)
+        .keep_alive_timeout(settings.keepalive_timeout)
+        .keep_alive_while_idle(true))
+}
+
+fn connector(
+    network: Network,
+) -> impl tower::Service<
+    Uri,
+    Response = TokioIo<crate::network::Stream>,
+    Error = std::io::Error,
+    Future = impl Future<Output = std::io::Result<TokioIo<crate::network::Stream>>> + Send,
+> + Send
++ 'static {
+    tower::service_fn(move |uri: Uri| {
+        let network = network.clone();
+        async move {
+            let target = target(&uri).ok_or(std::io::ErrorKind::InvalidInput)?;
+            network.connect(&target).await.map(TokioIo::new)
+        }
+    })
+}
+
+/// `host:port`; an IPv6 host keeps its brackets.
+fn target(uri: &Uri) -> Option<String> {
+    Some(format!("{}:{}", uri.host()?, uri.port_u16()?))
+}
+
+fn innermost(error: &tonic::transport::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
