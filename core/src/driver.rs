@@ -3,10 +3,24 @@
 //! `handle(input, now) → effects` and `poll_timeout`. One input, drain all effects, next input. The
 //! shell carries effects out; the simulator does the same over simulated network, time and store.
 
+mod clock;
+mod commits;
+mod edges;
+mod links;
+mod queries;
+mod releases;
+mod renewals;
+mod rosters;
+mod store_ops;
+mod sweep;
+mod transitions;
+mod watchers;
+
 use std::time::Duration;
 
 use presence_model::claim::{Claims, TokenRefusal};
-use presence_model::id::{RoomId, UserId};
+use presence_model::id::{RegionId, RoomId, Roster, UserId};
+use presence_model::lease::Shard;
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::member::Shortened;
 use presence_model::position::Position;
@@ -16,7 +30,25 @@ use presence_model::replica::Freshness;
 use presence_model::time::{Mono, StoreTime};
 use presence_model::watch::{WatchDown, WatchRefusal, WatchUp};
 
-use crate::store::{Command, Outcome, StoreFault};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use self::clock::StoreClock;
+use self::commits::Commits;
+use self::edges::Edges;
+use self::links::Links;
+use self::queries::Queries;
+use self::releases::Releases;
+use self::renewals::Renewals;
+use self::rosters::Rosters;
+use self::store_ops::StoreOps;
+use self::sweep::Sweep;
+use self::transitions::Transitions;
+use self::watchers::Watchers;
+use crate::store::{Command, Outcome, StoreFault, shard_of};
+
+/// A driver without any input for so many link beats did not run: it has something due at each.
+const SLEPT_BEATS: u32 = 2;
 
 /// One link of an edge to this core, numbered by the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -245,27 +277,154 @@ pub struct DriverSettings {
     pub seed: u64,
 }
 
-/// The core's driver.
+/// The core's driver: its parts share one state, one store and one clock.
 pub struct Driver {
     settings: DriverSettings,
+    /// Regions whose rosters are decided and shown here, sorted.
+    regions: Vec<RegionId>,
+    rng: StdRng,
+    started: Mono,
+    handled: Mono,
+    draining: bool,
+    clock: StoreClock,
+    ops: StoreOps,
+    links: Links,
+    edges: Edges,
+    renewals: Renewals,
+    releases: Releases,
+    commits: Commits,
+    transitions: Transitions,
+    sweep: Sweep,
+    rosters: Rosters,
+    watchers: Watchers,
+    queries: Queries,
+    /// The time of the input being handled.
+    now: Mono,
+    /// Effects of the input being handled.
+    out: Vec<Effect>,
 }
 
 impl Driver {
     /// A driver that has not asked its store anything yet: call `handle(Input::Tick, …)` first.
     #[must_use]
     pub fn new(settings: DriverSettings) -> Self {
-        Self { settings }
+        let mut regions = settings.edge_regions.clone();
+        regions.push(settings.region.clone());
+        regions.sort();
+        regions.dedup();
+        Self {
+            regions,
+            rng: StdRng::seed_from_u64(settings.seed),
+            started: Mono::default(),
+            handled: Mono::default(),
+            draining: false,
+            clock: StoreClock::default(),
+            ops: StoreOps::default(),
+            links: Links::default(),
+            edges: Edges::default(),
+            renewals: Renewals::default(),
+            releases: Releases::default(),
+            commits: Commits::default(),
+            transitions: Transitions::default(),
+            sweep: Sweep::new(settings.shards),
+            rosters: Rosters::default(),
+            watchers: Watchers::default(),
+            queries: Queries::default(),
+            now: Mono::default(),
+            out: Vec::new(),
+            settings,
+        }
     }
 
     /// Takes one input; the effects are appended in the order in which they must be carried out.
     pub fn handle(&mut self, input: Input, now: Mono, effects: &mut Vec<Effect>) {
-        let _ = (input, now, effects, &self.settings);
-        unimplemented!()
+        std::mem::swap(&mut self.out, effects);
+        self.advance(now);
+        match input {
+            Input::LinkOpened(key, hello) => self.on_link_opened(key, hello),
+            Input::Link(key, message, verified) => self.on_link_up(key, message, verified),
+            Input::LinkClosed(key, end) => self.on_link_closed(key, end),
+            Input::WatchOpened(key) => self.on_watch_opened(key),
+            Input::Watch(key, message) => self.on_watch_up(key, message),
+            Input::WatchReady(key) => self.on_watch_ready(key),
+            Input::WatchClosed(key) => self.on_watch_closed(key),
+            Input::Query(key, query) => self.on_query(key, query),
+            Input::Store(op, result) => self.on_store(op, *result),
+            Input::Drain => self.drain(),
+            Input::Tick => {}
+        }
+        self.run_due();
+        std::mem::swap(&mut self.out, effects);
     }
 
     /// When to call `handle(Input::Tick, …)` next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        unimplemented!()
+        let due = [
+            self.ops.due(),
+            self.links.due(),
+            self.edges.due(),
+            self.renewals.due(),
+            self.commits.due(),
+            self.sweep.due(),
+            self.rosters.due(),
+            self.watchers.due(),
+            self.queries.due(),
+        ];
+        due.into_iter().flatten().min().map(|due| due.max(self.now))
+    }
+
+    /// Takes the time; a long gap since the last input means that this process did not run.
+    fn advance(&mut self, now: Mono) {
+        if self.now == Mono::default() {
+            self.started = now;
+            self.handled = now;
+        }
+        self.now = now.max(self.now);
+        if self.now.since(self.handled) > self.settings.timings.link_beat * SLEPT_BEATS {
+            self.links.forgive(self.now);
+        }
+        self.handled = self.now;
+    }
+
+    /// Does all that is due. What one part brings about may be due in a later one, never in an earlier.
+    fn run_due(&mut self) {
+        self.give_up_lost_answers();
+        self.judge_staleness();
+        self.beat_links();
+        self.tend_edges();
+        self.look_again();
+        self.write_renewals();
+        self.ask_turns();
+        self.retry_loads();
+        self.compact_copies();
+        self.ask_tail();
+        self.start_reads();
+        self.serve_watchers();
+    }
+
+    /// This process is to go: edges and watchers are told, and served until they have gone.
+    fn drain(&mut self) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        for link in self.links.keys() {
+            self.tell(link, LinkDown::Drain);
+        }
+        for watch in self.watchers.keys() {
+            self.watchers.note(watch, WatchDown::Drain);
+        }
+    }
+
+    fn serves(&self, region: &RegionId) -> bool {
+        self.regions.contains(region)
+    }
+
+    fn shard(&self, roster: &Roster) -> Shard {
+        shard_of(roster, self.settings.shards)
+    }
+
+    fn has_shard(&self, shard: Shard) -> bool {
+        u16::from(shard.0) < self.settings.shards
     }
 }

@@ -1,1 +1,76 @@
-//! Placeholder.
+//! Bounds of the core's queues, maps and messages, each with its reason and what happens at it (G11).
+
+use std::time::Duration;
+
+/// Clocks of token issuers may run ahead of the store's by this much before `nbf` refuses.
+pub const TOKEN_LEEWAY: Duration = Duration::from_secs(30);
+/// A store that answered nothing for this long is told to edges as out of reach, and views as stale.
+pub const STORE_REACHED_WITHIN: Duration = Duration::from_secs(5);
+/// An answer that did not come within this span counts as lost: read again and decide again.
+pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Between two tries of something the store could not do.
+pub const STORE_RETRY: Duration = Duration::from_millis(500);
+/// A store clock that moved this much against our own has stepped.
+pub const CLOCK_STEP: Duration = Duration::from_secs(1);
+
+/// Members in one commit: bounds the time a commit blocks the store. The rest waits for the next.
+pub const COMMIT_MEMBERS_MAX: usize = 256;
+/// Reads and decisions for one request before it is answered `unavailable`.
+pub const COMMIT_TRIES_MAX: u8 = 8;
+/// Joins and updates that wait over all rosters; more are answered `unavailable, retry after`.
+pub const COMMITS_WAITING_MAX: usize = 50_000;
+/// Re-joins and goodbyes may fill the queues up to here, as they rank with renewals.
+pub const URGENT_COMMITS_WAITING_MAX: usize = 200_000;
+/// What a refused arrival is told to wait at least; jittered up to three times as much.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Leases in one renewal command: a batch is written early when so many wait for one shard.
+pub const RENEWALS_FULL: usize = 4_096;
+/// Leases that wait for one shard while the store is away; the oldest batches are dropped beyond it.
+pub const RENEWALS_WAITING_MAX: usize = 262_144;
+
+/// A renewed registration of a link, so that a store that lost its data knows the links again.
+pub const LINK_REFRESH: Duration = Duration::from_secs(60);
+/// How often broken edges are looked up, and shortened while they have leases.
+pub const EDGES_LOOK: Duration = Duration::from_secs(1);
+/// Two edges whose links break within this span on one core: a proxy or we ourselves, not dead edges.
+pub const BREAKS_APART: Duration = Duration::from_secs(1);
+
+/// Members in one page of a roster being loaded: a page must not block the store for long.
+pub const LOAD_PAGE: usize = 512;
+/// Commits of history read at once.
+pub const HISTORY_PAGE: usize = 512;
+/// Commits read from history to answer one cursor; a cursor further behind gets a snapshot.
+pub const RESUME_COMMITS_MAX: usize = 1_024;
+/// Deltas kept while a roster is loaded or catches up; beyond it history is read again.
+pub const TAIL_BUFFER_MAX: usize = 1_024;
+/// How long one request for the tail waits for the first commit.
+pub const TAIL_WAIT: Duration = Duration::from_secs(1);
+/// Least span between two requests for the tail of which the first was answered empty.
+pub const TAIL_PACE: Duration = Duration::from_millis(10);
+/// Copies of rosters that nobody watches, kept for those who come back; the longest unused goes first.
+pub const IDLE_ROSTERS_MAX: usize = 256;
+/// How often copies forget old history.
+pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
+
+/// Rooms on one watch; more are refused, the watch stays.
+pub const ROOMS_PER_WATCH_MAX: usize = 65_536;
+/// Members in one effect for a watcher. What is left waits, conflated, until the watcher can take more.
+pub const WATCH_BATCH_MEMBERS: usize = 1_024;
+/// Shortest span between two counts of a room to one watcher.
+pub const COUNT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A read waits this long for a finished sweep before it is answered `unavailable`.
+pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+/// A sweep that finished within this span settles a read (G1).
+pub const SETTLED: Duration = Duration::from_secs(1);
+/// Between two looks whether a sweep has finished.
+pub const SETTLE_LOOK: Duration = Duration::from_millis(100);
+/// Questions under way at once; more are answered `unavailable`.
+pub const QUERIES_MAX: usize = 4_096;
+/// Members or rooms in one answer, whatever was asked for.
+pub const QUERY_PAGE_MAX: usize = 1_000;
+/// Commits whose outcome was lost, remembered until the tail tells it.
+pub const COMMITS_IN_DOUBT_MAX: usize = 1_024;
+/// Releases that wait for their answers; more are left for the edge to repeat.
+pub const RELEASES_MAX: usize = 65_536;

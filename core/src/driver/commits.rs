@@ -1,0 +1,220 @@
+//! Decisions about members: read, decide, commit "if still as read"; refused ones read and decide again.
+//!
+//! One queue a roster. Whoever waits at the same time shares one read and one commit; a user is in one
+//! commit at a time, so what one link says about one lease keeps its order. An outcome that was lost is
+//! never repeated blindly: the member is read and decided again, and a join that finds the lease it
+//! chose is simply granted.
+
+mod decide;
+mod requests;
+mod settle;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use presence_model::claim::Claims;
+use presence_model::id::{Roster, UserId};
+use presence_model::lease::{LeaseId, Shard};
+use presence_model::link::{GrantDown, RequestId};
+use presence_model::member;
+use presence_model::time::Mono;
+
+use super::releases::ReleaseKey;
+use super::store_ops::Pending;
+use super::{Driver, LinkKey};
+use crate::limits::{COMMIT_MEMBERS_MAX, COMMITS_WAITING_MAX, URGENT_COMMITS_WAITING_MAX};
+use crate::store::Command;
+
+/// What is wanted of a member.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A session wants in.
+    Join(Box<JoinWork>),
+    /// A session says something new.
+    Update { link: LinkKey, request: RequestId, update: Box<member::Update>, claims: Option<Box<Claims>> },
+    /// A session says goodbye.
+    Leave { link: LinkKey, request: RequestId, lease: LeaseId },
+    /// A join's answer was lost and its client is gone.
+    Abandon { release: ReleaseKey, unanswered: member::Unanswered },
+    /// The sweep of a shard found leases due.
+    Expire { shard: Shard, due: Vec<member::Due> },
+}
+
+/// A join and what answers it.
+#[derive(Debug)]
+pub(super) struct JoinWork {
+    link: LinkKey,
+    request: RequestId,
+    join: member::Join,
+    claims: Claims,
+    /// The answer of the decision under way, should its outcome be lost.
+    decided: Option<GrantDown>,
+}
+
+impl Work {
+    /// Ranks with renewals: not refused because others wait.
+    fn is_urgent(&self) -> bool {
+        match self {
+            Self::Join(join) => join.join.rejoin.is_some(),
+            Self::Update { .. } => false,
+            Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } => true,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    user: UserId,
+    work: Work,
+    since: Mono,
+    tries: u8,
+    /// A commit for it was sent and its outcome lost: it may have happened.
+    in_doubt: bool,
+}
+
+/// One that is in the commit under way.
+#[derive(Debug)]
+struct Decided {
+    waiting: Waiting,
+    grant: Option<GrantDown>,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Reading(Vec<Waiting>),
+    Committing(Vec<Decided>),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    stage: Stage,
+    /// Nothing is read before: the store could not be reached.
+    not_before: Option<Mono>,
+}
+
+/// The queues of all rosters about which something is to be decided.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    queues: BTreeMap<Roster, Queue>,
+    ready: BTreeSet<Roster>,
+    later: BTreeSet<(Mono, Roster)>,
+    waiting: usize,
+}
+
+impl Commits {
+    /// When a queue is to be tried again.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.later.first().map(|(at, _)| *at)
+    }
+}
+
+impl Driver {
+    /// Puts work into a roster's queue, or refuses it as too much waits.
+    pub(super) fn enqueue(&mut self, roster: Roster, user: UserId, work: Work) {
+        let most = if work.is_urgent() { URGENT_COMMITS_WAITING_MAX } else { COMMITS_WAITING_MAX };
+        let waiting = Waiting { user, work, since: self.now, tries: 0, in_doubt: false };
+        if self.commits.waiting >= most {
+            return self.refuse(waiting);
+        }
+        self.commits.waiting += 1;
+        let queue = self.commits.queues.entry(roster.clone()).or_default();
+        queue.waiting.push_back(waiting);
+        if matches!(queue.stage, Stage::Idle) && queue.not_before.is_none() {
+            self.commits.ready.insert(roster);
+        }
+    }
+
+    /// Reads for every queue that waits and has nothing under way.
+    pub(super) fn start_reads(&mut self) {
+        while let Some((at, roster)) = self.commits.later.first().cloned()
+            && at <= self.now
+        {
+            self.commits.later.pop_first();
+            if let Some(queue) = self.commits.queues.get_mut(&roster) {
+                queue.not_before = None;
+                self.commits.ready.insert(roster);
+            }
+        }
+        for roster in std::mem::take(&mut self.commits.ready) {
+            self.start_read(&roster);
+        }
+    }
+
+    fn start_read(&mut self, roster: &Roster) {
+        let Some(queue) = self.commits.queues.get_mut(roster) else { return };
+        if !matches!(queue.stage, Stage::Idle) || queue.not_before.is_some() {
+            return;
+        }
+        let batch = queue.take_batch();
+        if batch.is_empty() {
+            self.commits.queues.remove(roster);
+            return;
+        }
+        let users = batch.iter().map(|waiting| waiting.user.clone()).collect();
+        queue.stage = Stage::Reading(batch);
+        self.ask(Command::Members { roster: roster.clone(), users }, Pending::Read(roster.clone()));
+    }
+
+    /// Puts a queue back to work after its read or commit.
+    fn resume(&mut self, roster: &Roster) {
+        self.commits.ready.insert(roster.clone());
+    }
+
+    fn put_off(&mut self, roster: &Roster, until: Mono) {
+        if let Some(queue) = self.commits.queues.get_mut(roster) {
+            queue.not_before = Some(until);
+            self.commits.later.insert((until, roster.clone()));
+        }
+    }
+
+    /// Puts work back in front of its queue, in the order it had.
+    fn put_back(&mut self, roster: &Roster, again: Vec<Waiting>) {
+        let Some(queue) = self.commits.queues.get_mut(roster) else { return };
+        self.commits.waiting += again.len();
+        for waiting in again.into_iter().rev() {
+            queue.waiting.push_front(waiting);
+        }
+    }
+
+    fn take_stage(&mut self, roster: &Roster) -> Stage {
+        let stage = self.commits.queues.get_mut(roster).map(|queue| std::mem::take(&mut queue.stage));
+        let stage = stage.unwrap_or_default();
+        self.commits.waiting -= match &stage {
+            Stage::Idle => 0,
+            Stage::Reading(batch) => batch.len(),
+            Stage::Committing(batch) => batch.len(),
+        };
+        stage
+    }
+
+    fn put_stage(&mut self, roster: &Roster, batch: Vec<Decided>) {
+        if let Some(queue) = self.commits.queues.get_mut(roster) {
+            self.commits.waiting += batch.len();
+            queue.stage = Stage::Committing(batch);
+        }
+    }
+}
+
+impl Queue {
+    /// Up to a commit's worth of work, the first of each user.
+    fn take_batch(&mut self) -> Vec<Waiting> {
+        let mut users = BTreeSet::new();
+        let mut batch = Vec::new();
+        let mut rest = VecDeque::new();
+        while let Some(waiting) = self.waiting.pop_front() {
+            if batch.len() < COMMIT_MEMBERS_MAX && users.insert(waiting.user.clone()) {
+                batch.push(waiting);
+            } else {
+                rest.push_back(waiting);
+                if batch.len() >= COMMIT_MEMBERS_MAX {
+                    break;
+                }
+            }
+        }
+        rest.append(&mut self.waiting);
+        self.waiting = rest;
+        batch
+    }
+}

@@ -1,0 +1,193 @@
+//! The member is read: what the model decides, and what that asks of the store.
+
+use presence_model::change::Change;
+use presence_model::claim::judge_time;
+use presence_model::id::Roster;
+use presence_model::link::{GrantDown, LinkDown, LinkRefusal};
+use presence_model::member::{self, Abandoned, Due, DueCause};
+use presence_model::record::MemberRead;
+use presence_model::refusal::Refusal;
+use presence_model::time::StoreTime;
+
+use super::{Decided, JoinWork, Stage, Waiting, Work};
+use crate::driver::Driver;
+use crate::driver::store_ops::Pending;
+use crate::limits::TOKEN_LEEWAY;
+use crate::store::{Command, Commit, Outcome, StoreFault};
+
+/// What follows from one decision.
+enum Decision {
+    /// Commit this.
+    Commit(Waiting, Box<Change>, Option<GrantDown>),
+    /// Nothing to commit: it is answered.
+    Over,
+}
+
+impl Driver {
+    /// Members are read: decide for each, and commit what is to be changed.
+    pub(in crate::driver) fn on_read(&mut self, roster: &Roster, result: Result<Outcome, StoreFault>) {
+        let Stage::Reading(batch) = self.take_stage(roster) else { return };
+        self.resume(roster);
+        let (now, position, reads) = match result {
+            Ok(Outcome::Members { now, position, members }) if members.len() == batch.len() => {
+                (now, position, members)
+            }
+            Ok(_) | Err(StoreFault::Unknown) => return self.try_again(roster, batch),
+            Err(StoreFault::Unavailable(_) | StoreFault::ReadOnly) => return self.store_away(roster, batch),
+        };
+        let (mut changes, mut decided) = (Vec::new(), Vec::new());
+        for (waiting, read) in batch.into_iter().zip(reads) {
+            match self.decide(roster, waiting, &read, now) {
+                Decision::Over => {}
+                Decision::Commit(waiting, change, grant) => {
+                    decided.push(Decided { waiting, grant });
+                    changes.push(*change);
+                }
+            }
+        }
+        if changes.is_empty() {
+            return;
+        }
+        self.transitions.sent(roster, &changes);
+        self.put_stage(roster, decided);
+        let commit = Commit { roster: roster.clone(), epoch: position.epoch, changes };
+        self.ask(Command::Commit(commit), Pending::Commit(roster.clone()));
+    }
+
+    fn decide(&mut self, roster: &Roster, waiting: Waiting, read: &MemberRead, now: StoreTime) -> Decision {
+        let Waiting { user, work, since, tries, in_doubt } = waiting;
+        let keep = |work| Waiting { user, work, since, tries, in_doubt };
+        match work {
+            Work::Join(join) => self.decide_join(*join, read, now, keep),
+            Work::Update { link, request, update, claims } => {
+                if claims.as_ref().is_some_and(|claims| judge_time(claims, now, TOKEN_LEEWAY).is_err()) {
+                    self.answer_done(link, request, Err(LinkRefusal::Unauthorized));
+                    return Decision::Over;
+                }
+                match member::update(read, &update, now) {
+                    Ok(Some(change)) => {
+                        let work = Work::Update { link, request, update, claims };
+                        Decision::Commit(keep(work), Box::new(change), None)
+                    }
+                    Ok(None) => {
+                        let ends = claims.map(|claims| claims.token.ends);
+                        self.answer_done(link, request, Ok(ends));
+                        Decision::Over
+                    }
+                    Err(refusal) => {
+                        self.answer_done(link, request, Err(refusal.into()));
+                        Decision::Over
+                    }
+                }
+            }
+            Work::Leave { link, request, lease } => match member::leave(read, lease, now) {
+                Ok(change) => {
+                    let work = Work::Leave { link, request, lease };
+                    Decision::Commit(keep(work), Box::new(change), None)
+                }
+                Err(Refusal::NotPresent | Refusal::NotCurrent) if in_doubt => {
+                    self.answer_done(link, request, Ok(None));
+                    Decision::Over
+                }
+                Err(refusal) => {
+                    self.answer_done(link, request, Err(refusal.into()));
+                    Decision::Over
+                }
+            },
+            Work::Abandon { release, unanswered } => match member::abandon(read, &unanswered, now) {
+                Abandoned::Release(lease) => {
+                    self.release_part(release, lease.shard(), vec![lease], lease.ttl());
+                    self.release_done(release, true);
+                    Decision::Over
+                }
+                Abandoned::Forbid(change) => {
+                    Decision::Commit(keep(Work::Abandon { release, unanswered }), change, None)
+                }
+                Abandoned::Superseded => {
+                    self.release_done(release, true);
+                    Decision::Over
+                }
+            },
+            Work::Expire { shard, due } => {
+                let due = self.still_due(roster, read, due, now);
+                let leases = due.iter().map(|due| due.lease.plain_name()).collect();
+                match member::expire(read, &due, now) {
+                    _ if due.is_empty() => {}
+                    Some(change) => {
+                        return Decision::Commit(keep(Work::Expire { shard, due }), Box::new(change), None);
+                    }
+                    None => self.ask(Command::Discard { shard, leases }, Pending::Unheeded),
+                }
+                self.sweep.part_done(shard, true);
+                Decision::Over
+            }
+        }
+    }
+
+    fn decide_join(
+        &mut self,
+        mut join: JoinWork,
+        read: &MemberRead,
+        now: StoreTime,
+        keep: impl FnOnce(Work) -> Waiting,
+    ) -> Decision {
+        // A link that ended took its clients elsewhere: they join there.
+        if !self.links.is_open(join.link) {
+            return Decision::Over;
+        }
+        let outcome = match held_already(&join, read) {
+            Some(grant) => Ok((grant, None)),
+            None => decide_new(&join, read, now),
+        };
+        match outcome {
+            Ok((grant, Some(change))) => {
+                join.decided = Some(grant);
+                Decision::Commit(keep(Work::Join(Box::new(join))), change, Some(grant))
+            }
+            Ok((grant, None)) => {
+                self.tell(join.link, LinkDown::Joined { request: join.request, outcome: Ok(grant) });
+                Decision::Over
+            }
+            Err(refusal) => {
+                self.tell(join.link, LinkDown::Joined { request: join.request, outcome: Err(refusal) });
+                Decision::Over
+            }
+        }
+    }
+
+    /// What of a sweep's findings still stands: not renewed since, and silence proves something.
+    fn still_due(&self, roster: &Roster, read: &MemberRead, due: Vec<Due>, now: StoreTime) -> Vec<Due> {
+        let distrusted = self.sweep.is_distrusted(self.shard(roster));
+        let stands = |due: &Due| match due.cause {
+            DueCause::TokenEnd => true,
+            DueCause::Deadline { .. } | DueCause::Missing if distrusted => false,
+            DueCause::Deadline { .. } | DueCause::Missing => {
+                read.leases.get(&due.lease.plain_name()).is_none_or(|state| state.deadline() <= now)
+            }
+        };
+        due.into_iter().filter(stands).collect()
+    }
+}
+
+/// A join whose outcome was lost, and which had happened.
+fn held_already(join: &JoinWork, read: &MemberRead) -> Option<GrantDown> {
+    let decided = join.decided?;
+    let record = read.record.as_ref()?;
+    let session = record.session_of(join.join.lease)?;
+    Some(GrantDown { generation: session.generation, since: record.since, ..decided })
+}
+
+type Granted = (GrantDown, Option<Box<Change>>);
+
+fn decide_new(join: &JoinWork, read: &MemberRead, now: StoreTime) -> Result<Granted, LinkRefusal> {
+    judge_time(&join.claims, now, TOKEN_LEEWAY).map_err(|_| LinkRefusal::Unauthorized)?;
+    let granted = member::join(read, &join.join, now)?;
+    let grant = GrantDown {
+        lease: granted.lease,
+        generation: granted.generation,
+        since: granted.since,
+        resumed: granted.resumed,
+        token_ends: join.claims.token.ends,
+    };
+    Ok((grant, granted.change))
+}

@@ -1,0 +1,96 @@
+//! What comes over a link becomes work: the token is judged, names are completed, a lease is minted.
+
+use presence_model::claim::{Action, Claims, TokenRefusal};
+use presence_model::id::{RoomId, Roster, UserId};
+use presence_model::lease::LeaseId;
+use presence_model::link::{JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId};
+use presence_model::member;
+use presence_model::record::EdgeRef;
+use rand::Rng as _;
+
+use super::{JoinWork, Work};
+use crate::driver::{Driver, LinkKey, Verified};
+
+impl Driver {
+    /// A session wants in.
+    pub(in crate::driver) fn on_join(&mut self, link: LinkKey, up: JoinUp, verified: Verified) {
+        let Some(edge) = self.links.edge(link) else { return };
+        let request = up.request;
+        let claims = match judge(verified, &up.room, None) {
+            Ok(claims) => claims,
+            Err(refusal) => {
+                return self.tell(link, LinkDown::Joined { request, outcome: Err(refusal) });
+            }
+        };
+        let roster = Roster { region: edge.region.clone(), room: up.room };
+        let join = member::Join {
+            session: up.session,
+            generation: up.generation,
+            connection: up.connection,
+            edge: EdgeRef { name: edge.name, incarnation: edge.incarnation, region: edge.region },
+            profile: up.profile,
+            client: up.client,
+            token: claims.token.clone(),
+            rejoin: up.rejoin,
+            lease: self.mint(&roster),
+        };
+        let user = claims.user.clone();
+        let work = JoinWork { link, request, join, claims, decided: None };
+        self.enqueue(roster, user, Work::Join(Box::new(work)));
+    }
+
+    /// A lease id for a roster, unpredictable if the seed is.
+    pub(super) fn mint(&mut self, roster: &Roster) -> LeaseId {
+        LeaseId::mint(self.settings.timings.lease_ttl, self.shard(roster), self.rng.next_u64())
+    }
+
+    /// A session says something new.
+    pub(in crate::driver) fn on_update(&mut self, link: LinkKey, up: LinkUp, verified: Verified) {
+        let Some(edge) = self.links.edge(link) else { return };
+        let LinkUp::Update { request, lease, room, user, status, state, token } = up else { return };
+        let claims = match token {
+            None => None,
+            Some(_) => match judge(verified, &room, Some(&user)) {
+                Ok(claims) => Some(Box::new(claims)),
+                Err(refusal) => return self.answer_done(link, request, Err(refusal)),
+            },
+        };
+        let token = claims.as_ref().map(|claims| claims.token.clone());
+        let update = Box::new(member::Update { lease: lease.plain_name(), status, state, token });
+        let roster = Roster { region: edge.region, room };
+        self.enqueue(roster, user, Work::Update { link, request, update, claims });
+    }
+
+    /// A session says goodbye: its renewals that still wait are void.
+    pub(in crate::driver) fn on_leave(
+        &mut self,
+        link: LinkKey,
+        request: RequestId,
+        lease: LeaseId,
+        (room, user): (RoomId, UserId),
+    ) {
+        let Some(edge) = self.links.edge(link) else { return };
+        let lease = lease.plain_name();
+        self.renewals.take_out(link, &[lease]);
+        let roster = Roster { region: edge.region, room };
+        self.enqueue(roster, user, Work::Leave { link, request, lease });
+    }
+}
+
+/// Judges a token as far as that needs no clock: room, action and, if one is known, the subject.
+fn judge(verified: Verified, room: &RoomId, user: Option<&UserId>) -> Result<Claims, LinkRefusal> {
+    let refused = |refusal: TokenRefusal| {
+        if refusal.is_forbidden() { LinkRefusal::Forbidden } else { LinkRefusal::Unauthorized }
+    };
+    let claims = verified.ok_or(LinkRefusal::Unauthorized)?.map_err(refused)?;
+    if claims.room != *room {
+        return Err(refused(TokenRefusal::Room));
+    }
+    if !claims.action.permits(Action::Join) {
+        return Err(refused(TokenRefusal::Action));
+    }
+    if user.is_some_and(|user| *user != claims.user) {
+        return Err(refused(TokenRefusal::Subject));
+    }
+    Ok(claims)
+}

@@ -1,0 +1,138 @@
+//! What became of a commit: who is answered, who is read and decided again, and until when.
+
+use std::collections::BTreeMap;
+
+use presence_model::id::Roster;
+use presence_model::link::LinkDown;
+
+use super::{Decided, Stage, Waiting, Work};
+use crate::driver::Driver;
+use crate::limits::{COMMIT_TRIES_MAX, STORE_RETRY};
+use crate::store::{CommitOutcome, NotApplied, Outcome, StoreFault};
+
+impl Driver {
+    /// A commit was applied in full, in part or not at all.
+    pub(in crate::driver) fn on_commit(&mut self, roster: &Roster, result: Result<Outcome, StoreFault>) {
+        let Stage::Committing(batch) = self.take_stage(roster) else { return };
+        self.resume(roster);
+        match result {
+            Ok(Outcome::Commit(CommitOutcome::Applied { position, refused, now })) => {
+                let refusals: BTreeMap<_, _> = refused.into_iter().collect();
+                self.log_applied(roster, &refusals, position, now);
+                let mut again = Vec::new();
+                for decided in batch {
+                    match refusals.get(&decided.waiting.user) {
+                        Some(why) => again.extend(self.not_applied(roster, decided, *why)),
+                        None => self.applied(decided),
+                    }
+                }
+                self.try_again(roster, again);
+            }
+            Ok(_) => {
+                self.transitions.forget(roster);
+                self.try_again(roster, batch.into_iter().map(|decided| decided.waiting).collect());
+            }
+            Err(StoreFault::Unknown) => {
+                self.log_in_doubt(roster);
+                let in_doubt = |decided: Decided| Waiting { in_doubt: true, ..decided.waiting };
+                self.try_again(roster, batch.into_iter().map(in_doubt).collect());
+            }
+            Err(StoreFault::Unavailable(_) | StoreFault::ReadOnly) => {
+                self.transitions.forget(roster);
+                self.store_away(roster, batch.into_iter().map(|decided| decided.waiting).collect());
+            }
+        }
+    }
+
+    fn applied(&mut self, decided: Decided) {
+        match decided.waiting.work {
+            Work::Join(join) => {
+                if let Some(grant) = decided.grant {
+                    self.tell(join.link, LinkDown::Joined { request: join.request, outcome: Ok(grant) });
+                }
+            }
+            Work::Update { link, request, claims, .. } => {
+                self.answer_done(link, request, Ok(claims.map(|claims| claims.token.ends)));
+            }
+            Work::Leave { link, request, .. } => self.answer_done(link, request, Ok(None)),
+            Work::Abandon { release, .. } => self.release_done(release, true),
+            Work::Expire { shard, .. } => self.sweep.part_done(shard, true),
+        }
+    }
+
+    fn not_applied(&mut self, roster: &Roster, decided: Decided, why: NotApplied) -> Option<Waiting> {
+        let mut waiting = decided.waiting;
+        match (&mut waiting.work, why) {
+            // Renewed meanwhile, or held: what is still due comes with the next turn.
+            (Work::Expire { shard, .. }, NotApplied::Guard) => {
+                self.sweep.part_done(*shard, true);
+                return None;
+            }
+            (Work::Join(join), NotApplied::LeaseExists) if !waiting.in_doubt => {
+                join.join.lease = self.mint(roster);
+                join.decided = None;
+            }
+            (
+                Work::Join(_)
+                | Work::Update { .. }
+                | Work::Leave { .. }
+                | Work::Abandon { .. }
+                | Work::Expire { .. },
+                NotApplied::Changed | NotApplied::Guard | NotApplied::LeaseExists,
+            ) => {}
+        }
+        Some(waiting)
+    }
+
+    /// Reads and decides again, up to a bound.
+    pub(super) fn try_again(&mut self, roster: &Roster, batch: Vec<Waiting>) {
+        let mut again = Vec::new();
+        for mut waiting in batch {
+            waiting.tries += 1;
+            if waiting.tries >= COMMIT_TRIES_MAX {
+                self.refuse(waiting);
+            } else {
+                again.push(waiting);
+            }
+        }
+        self.put_back(roster, again);
+    }
+
+    /// The store cannot be reached: new arrivals are told so; what ranks with renewals waits as those do.
+    pub(super) fn store_away(&mut self, roster: &Roster, batch: Vec<Waiting>) {
+        let patience = self.settings.timings.heartbeat;
+        let mut again = Vec::new();
+        for waiting in batch {
+            let waits = match &waiting.work {
+                Work::Join(join) => join.join.rejoin.is_some(),
+                Work::Leave { .. } => true,
+                Work::Update { .. } | Work::Abandon { .. } | Work::Expire { .. } => false,
+            };
+            if waits && self.now.since(waiting.since) < patience {
+                again.push(waiting);
+            } else {
+                self.refuse(waiting);
+            }
+        }
+        if !again.is_empty() {
+            self.put_back(roster, again);
+            self.put_off(roster, self.now + STORE_RETRY);
+        }
+    }
+
+    /// Answers that it cannot be decided now.
+    pub(super) fn refuse(&mut self, waiting: Waiting) {
+        match waiting.work {
+            Work::Join(join) => {
+                let outcome = Err(self.unavailable());
+                self.tell(join.link, LinkDown::Joined { request: join.request, outcome });
+            }
+            Work::Update { link, request, .. } | Work::Leave { link, request, .. } => {
+                let refusal = self.unavailable();
+                self.answer_done(link, request, Err(refusal));
+            }
+            Work::Abandon { release, .. } => self.release_done(release, false),
+            Work::Expire { shard, .. } => self.sweep.part_done(shard, false),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Links of edges: one an edge incarnation, the highest number wins; beats both ways; how one ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use presence_model::id::{EdgeName, Incarnation, LinkNumber, RegionId};
+use presence_model::link::{Hello, LinkDown, LinkRefusal, LinkUp, RequestId, Welcome};
+use presence_model::time::Mono;
+
+use super::{CloseReason, Driver, Effect, LinkEnd, LinkKey, Verified};
+use crate::limits::BREAKS_APART;
+
+/// Beats that may be missed before a link is given up.
+const BEATS_MISSED_MAX: u32 = 3;
+/// A link whose last beat is older than this many beats when it breaks may have been partitioned.
+const BEATS_FRESH: u32 = 2;
+
+#[derive(Debug)]
+struct Link {
+    hello: Hello,
+    /// When the edge said anything last: evidence of its life.
+    heard: Mono,
+    /// From when its silence counts: not while this process slept.
+    silent_from: Mono,
+    sequence: u64,
+    next_beat: Mono,
+    welcomed: bool,
+    moving: bool,
+    leaving: bool,
+    /// When it was told to renew all last.
+    renewed_all: Option<Mono>,
+}
+
+/// The open links.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    open: BTreeMap<LinkKey, Link>,
+    by_edge: BTreeMap<Incarnation, LinkKey>,
+    breaks: Vec<(Mono, Incarnation, LinkNumber)>,
+}
+
+/// What other parts need to know of the edge behind a link.
+#[derive(Debug, Clone)]
+pub(super) struct LinkedEdge {
+    pub(super) name: EdgeName,
+    pub(super) incarnation: Incarnation,
+    pub(super) region: RegionId,
+}
+
+impl Links {
+    /// Who is behind a link, if it is open.
+    pub(super) fn edge(&self, key: LinkKey) -> Option<LinkedEdge> {
+        self.open.get(&key).map(|link| LinkedEdge {
+            name: link.hello.edge.clone(),
+            incarnation: link.hello.incarnation,
+            region: link.hello.region.clone(),
+        })
+    }
+
+    /// Whether a link is open.
+    pub(super) fn is_open(&self, key: LinkKey) -> bool {
+        self.open.contains_key(&key)
+    }
+
+    /// The link of an edge here, with its number.
+    pub(super) fn of_edge(&self, edge: Incarnation) -> Option<(LinkKey, LinkNumber)> {
+        let key = *self.by_edge.get(&edge)?;
+        self.open.get(&key).map(|link| (key, link.hello.link))
+    }
+
+    /// All open links.
+    pub(super) fn keys(&self) -> Vec<LinkKey> {
+        self.open.keys().copied().collect()
+    }
+
+    /// All edges linked here.
+    pub(super) fn edges(&self) -> Vec<Incarnation> {
+        self.by_edge.keys().copied().collect()
+    }
+
+    /// When a beat is due next.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.open.values().map(|link| link.next_beat).min()
+    }
+
+    /// This process did not run: the silence of that time is its own.
+    pub(super) fn forgive(&mut self, now: Mono) {
+        for link in self.open.values_mut() {
+            link.silent_from = now;
+        }
+    }
+
+    fn remove(&mut self, key: LinkKey) -> Option<Link> {
+        let link = self.open.remove(&key)?;
+        if self.by_edge.get(&link.hello.incarnation) == Some(&key) {
+            self.by_edge.remove(&link.hello.incarnation);
+        }
+        Some(link)
+    }
+}
+
+impl Driver {
+    /// An edge says hello.
+    pub(super) fn on_link_opened(&mut self, key: LinkKey, hello: Hello) {
+        if self.draining {
+            return self.close_link(key, CloseReason::Draining);
+        }
+        if !self.serves(&hello.region) {
+            return self.close_link(key, CloseReason::Region);
+        }
+        if let Some((older, number)) = self.links.of_edge(hello.incarnation) {
+            if number >= hello.link {
+                return self.close_link(key, CloseReason::StaleLink);
+            }
+            self.end_link(older, CloseReason::Superseded);
+        }
+        self.links.by_edge.insert(hello.incarnation, key);
+        self.register(hello.incarnation, hello.edge.clone(), hello.link);
+        let link = Link {
+            hello,
+            heard: self.now,
+            silent_from: self.now,
+            sequence: 0,
+            next_beat: self.now + self.settings.timings.link_beat,
+            welcomed: false,
+            moving: false,
+            leaving: false,
+            renewed_all: None,
+        };
+        self.links.open.insert(key, link);
+        self.welcome_waiting();
+    }
+
+    /// Welcomes links that came before the store's clock was known.
+    pub(super) fn welcome_waiting(&mut self) {
+        let Some(store_time) = self.clock.latest(self.now) else { return };
+        let timings = self.settings.timings;
+        for (key, link) in self.links.open.iter_mut().filter(|(_, link)| !link.welcomed) {
+            link.welcomed = true;
+            let welcome = Welcome {
+                heartbeat: timings.heartbeat,
+                lease_ttl: timings.lease_ttl,
+                grace: timings.grace,
+                link_beat: timings.link_beat,
+                edge_lost: timings.edge_lost,
+                store_time,
+                core: self.settings.name.clone(),
+                release: env!("CARGO_PKG_VERSION").into(),
+            };
+            self.out.push(Effect::Link(*key, LinkDown::Welcome(welcome)));
+        }
+    }
+
+    /// An edge says something. What comes over a link that is closed already has no one to answer to.
+    pub(super) fn on_link_up(&mut self, key: LinkKey, message: LinkUp, verified: Verified) {
+        let Some(link) = self.links.open.get_mut(&key) else { return };
+        link.heard = self.now;
+        link.silent_from = self.now;
+        match message {
+            LinkUp::Beat { sequence } => link.sequence = sequence,
+            LinkUp::Bye { moving } => {
+                link.moving = moving;
+                link.leaving = !moving;
+            }
+            LinkUp::Join(join) => self.on_join(key, *join, verified),
+            LinkUp::Renew { batch, leases } => self.on_renew(key, batch, leases),
+            LinkUp::Release { request, leases, reason, hint, unanswered } => {
+                self.on_release(key, request, (leases, reason, hint), unanswered);
+            }
+            update @ LinkUp::Update { .. } => self.on_update(key, update, verified),
+            LinkUp::Leave { request, lease, room, user } => self.on_leave(key, request, lease, (room, user)),
+        }
+    }
+
+    /// A link ended.
+    pub(super) fn on_link_closed(&mut self, key: LinkKey, end: LinkEnd) {
+        let Some(link) = self.links.remove(key) else { return };
+        self.renewals.forget_link(key);
+        let (edge, number) = (link.hello.incarnation, link.hello.link);
+        if link.leaving {
+            return self.wish_gone(edge, number);
+        }
+        match end {
+            LinkEnd::Broken if !link.moving && !self.draining => self.on_break(&link),
+            LinkEnd::Broken | LinkEnd::Silent | LinkEnd::Ours => self.unregister(edge),
+        }
+    }
+
+    /// The far side ended it without goodbye: a dead process looks like this, unless several do at once.
+    fn on_break(&mut self, link: &Link) {
+        let (edge, number) = (link.hello.incarnation, link.hello.link);
+        self.links.breaks.retain(|(at, ..)| self.now.since(*at) < BREAKS_APART);
+        let others = self.links.breaks.iter().filter(|(_, other, _)| *other != edge).count();
+        self.links.breaks.push((self.now, edge, number));
+        if others > 0 {
+            for (_, other, number) in self.links.breaks.clone() {
+                self.take_break_back(other, number);
+            }
+        } else if self.now.since(link.heard) <= self.settings.timings.link_beat * BEATS_FRESH {
+            self.wish_broken(edge, number);
+        } else {
+            self.unregister(edge);
+        }
+    }
+
+    /// Beats are due, and links that missed theirs are given up.
+    pub(super) fn beat_links(&mut self) {
+        let Some(store_time) = self.clock.latest(self.now) else { return self.put_beats_off() };
+        let beat = self.settings.timings.link_beat;
+        let store_reachable = self.ops.reachable(self.now);
+        let mut silent = Vec::new();
+        for (key, link) in self.links.open.iter_mut().filter(|(_, link)| link.next_beat <= self.now) {
+            if self.now.since(link.silent_from) > beat * BEATS_MISSED_MAX {
+                silent.push(*key);
+                continue;
+            }
+            link.next_beat = self.now + beat;
+            let down = LinkDown::Beat { sequence: link.sequence, store_time, store_reachable };
+            self.out.push(Effect::Link(*key, down));
+        }
+        for key in silent {
+            self.end_link(key, CloseReason::Silent);
+        }
+    }
+
+    fn put_beats_off(&mut self) {
+        let next = self.now + self.settings.timings.link_beat;
+        for link in self.links.open.values_mut() {
+            link.next_beat = link.next_beat.max(next);
+        }
+    }
+
+    /// Ends a link by our own decision: nothing about its edge follows from that.
+    pub(super) fn end_link(&mut self, key: LinkKey, reason: CloseReason) {
+        if let Some(link) = self.links.remove(key) {
+            self.renewals.forget_link(key);
+            self.unregister(link.hello.incarnation);
+        }
+        self.close_link(key, reason);
+    }
+
+    fn close_link(&mut self, key: LinkKey, reason: CloseReason) {
+        self.out.push(Effect::CloseLink(key, reason));
+    }
+
+    /// Tells the edge to renew all, at most once in the span in which it does so.
+    pub(super) fn renew_all(&mut self, edge: Incarnation) {
+        let within = self.settings.timings.renew_all_within;
+        let Some((key, _)) = self.links.of_edge(edge) else { return };
+        let Some(link) = self.links.open.get_mut(&key) else { return };
+        if link.renewed_all.is_some_and(|at| self.now.since(at) < within) {
+            return;
+        }
+        link.renewed_all = Some(self.now);
+        self.out.push(Effect::Link(key, LinkDown::RenewAll { within }));
+    }
+
+    /// Answers a release, update or leave.
+    pub(super) fn answer_done(
+        &mut self,
+        key: LinkKey,
+        request: RequestId,
+        outcome: Result<Option<presence_model::time::StoreTime>, LinkRefusal>,
+    ) {
+        self.tell(key, LinkDown::Done { request, outcome });
+    }
+
+    /// Tells an edge, if its link is still open.
+    pub(super) fn tell(&mut self, key: LinkKey, down: LinkDown) {
+        if self.links.is_open(key) {
+            self.out.push(Effect::Link(key, down));
+        }
+    }
+
+    /// A refusal for now, with a jittered hint.
+    pub(super) fn unavailable(&mut self) -> LinkRefusal {
+        LinkRefusal::Unavailable { retry_after: self.retry_after() }
+    }
+
+    /// When to try again: spread, so that refused arrivals do not come back together.
+    pub(super) fn retry_after(&mut self) -> Duration {
+        use rand::Rng as _;
+        let base = crate::limits::RETRY_AFTER;
+        base + base.mul_f64(2.0 * f64::from(self.rng.next_u32()) / f64::from(u32::MAX))
+    }
+}

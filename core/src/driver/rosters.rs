@@ -1,0 +1,264 @@
+//! Copies of the rosters that are watched: loaded once, then kept by the tail.
+//!
+//! A copy is either in step with the tail or being brought there; only then are its watchers served. It
+//! shows what is stored and nothing else: a copy that has to start over starts cold, and what its
+//! watchers had before is theirs to confirm.
+
+mod loading;
+mod tail;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use presence_model::change::Committed;
+use presence_model::id::Roster;
+use presence_model::lease::Shard;
+use presence_model::limits::SNAPSHOT_PAGE_BYTES_MAX;
+use presence_model::replica::{Applied, Freshness, Replica, SnapshotPage};
+use presence_model::time::{Mono, StoreTime};
+
+use self::loading::Loading;
+use self::tail::Tail;
+use super::{Driver, WatchKey};
+use crate::limits::{COMPACT_EVERY, IDLE_ROSTERS_MAX, STORE_REACHED_WITHIN, TAIL_BUFFER_MAX};
+
+/// Pages of a roster at one point, shared by all who are being sent them.
+pub(super) type Pages = Arc<[SnapshotPage]>;
+
+/// How old shared pages may be: what happened since follows as a delta.
+const PAGES_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How far a copy is behind the tail.
+#[derive(Debug)]
+enum Sync {
+    /// Not at all.
+    InStep,
+    /// A page, or history since the first page, is asked for.
+    Loading(Loading),
+    /// History since its own position is asked for.
+    CatchingUp,
+    /// Loading could not go on; it starts again then.
+    Waiting(Mono),
+}
+
+#[derive(Debug)]
+struct Copy {
+    replica: Replica,
+    shard: Shard,
+    sync: Sync,
+    /// Tells answers to this state from those to a former one.
+    serial: u64,
+    /// Deltas that came while it was not in step.
+    buffer: VecDeque<presence_model::delta::Delta>,
+    overflowed: bool,
+    watchers: BTreeSet<WatchKey>,
+    idle_since: Mono,
+    pages: Option<(Mono, Pages)>,
+}
+
+/// All copies.
+#[derive(Debug, Default)]
+pub(super) struct Rosters {
+    copies: BTreeMap<Roster, Copy>,
+    /// Those that are not in step.
+    behind: BTreeSet<Roster>,
+    idle: BTreeSet<(Mono, Roster)>,
+    serial: u64,
+    tail: Tail,
+    compact_at: Mono,
+    stale: Option<StoreTime>,
+}
+
+impl Rosters {
+    /// A copy that is in step.
+    pub(super) fn in_step(&self, roster: &Roster) -> Option<&Replica> {
+        let copy = self.copies.get(roster)?;
+        matches!(copy.sync, Sync::InStep).then_some(&copy.replica)
+    }
+
+    /// Whether everything this watcher watches is in step.
+    pub(super) fn serves(&self, watch: WatchKey) -> bool {
+        self.behind.iter().filter_map(|roster| self.copies.get(roster)).all(|c| !c.watchers.contains(&watch))
+    }
+
+    /// Since when nothing can be heard of the store.
+    pub(super) fn stale(&self) -> Option<StoreTime> {
+        self.stale
+    }
+
+    /// When a load is to be tried again, the tail asked for or history forgotten.
+    pub(super) fn due(&self) -> Option<Mono> {
+        let waits = |roster: &Roster| match self.copies.get(roster)?.sync {
+            Sync::Waiting(until) => Some(until),
+            Sync::InStep | Sync::Loading(_) | Sync::CatchingUp => None,
+        };
+        let retry = self.behind.iter().filter_map(waits).min();
+        let compact = (!self.copies.is_empty()).then_some(self.compact_at);
+        retry.into_iter().chain(self.tail.due()).chain(compact).min()
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    fn of_shard(&self, shard: Shard) -> Vec<Roster> {
+        self.copies.iter().filter(|(_, copy)| copy.shard == shard).map(|(roster, _)| roster.clone()).collect()
+    }
+}
+
+impl Driver {
+    /// Somebody watches a roster: it is copied, if it is not yet.
+    pub(super) fn watch_roster(&mut self, roster: &Roster, watch: WatchKey) {
+        if let Some(copy) = self.rosters.copies.get_mut(roster) {
+            self.rosters.idle.remove(&(copy.idle_since, roster.clone()));
+            copy.watchers.insert(watch);
+            return;
+        }
+        let copy = Copy {
+            replica: Replica::cold(),
+            shard: self.shard(roster),
+            sync: Sync::Waiting(self.now),
+            serial: 0,
+            buffer: VecDeque::new(),
+            overflowed: false,
+            watchers: BTreeSet::from([watch]),
+            idle_since: self.now,
+            pages: None,
+        };
+        self.rosters.copies.insert(roster.clone(), copy);
+        self.load(roster);
+    }
+
+    /// Somebody watches a roster no more. The copy is kept for a while, as others may come.
+    pub(super) fn unwatch_roster(&mut self, roster: &Roster, watch: WatchKey) {
+        let now = self.now;
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        copy.watchers.remove(&watch);
+        if !copy.watchers.is_empty() {
+            return;
+        }
+        copy.idle_since = now;
+        copy.pages = None;
+        self.rosters.idle.insert((now, roster.clone()));
+        while self.rosters.idle.len() > IDLE_ROSTERS_MAX
+            && let Some((_, oldest)) = self.rosters.idle.pop_first()
+        {
+            self.rosters.copies.remove(&oldest);
+            self.rosters.behind.remove(&oldest);
+        }
+    }
+
+    /// How fresh what is known of a roster is.
+    pub(super) fn freshness(&self, roster: &Roster) -> Freshness {
+        if let Some(since) = self.rosters.stale {
+            return Freshness::Stale { since };
+        }
+        match self.sweep.held(self.shard(roster)) {
+            Some(since) => Freshness::Held { since },
+            None => Freshness::Live,
+        }
+    }
+
+    /// The freshness of a shard, or of all, is another: watchers are told.
+    pub(super) fn freshness_changed(&mut self, shard: Option<Shard>) {
+        let concerned = |copy: &Copy| shard.is_none_or(|shard| copy.shard == shard);
+        let rosters: Vec<Roster> =
+            self.rosters.copies.iter().filter(|(_, c)| concerned(c)).map(|(r, _)| r.clone()).collect();
+        for roster in rosters {
+            self.tell_watchers(&roster);
+        }
+    }
+
+    /// Nothing heard of the store for too long, or heard again.
+    pub(super) fn judge_staleness(&mut self) {
+        if self.now.since(self.started) < STORE_REACHED_WITHIN {
+            return;
+        }
+        let heard = self.ops.reachable(self.now) && self.rosters.tail.is_heard(self.now);
+        if heard && self.rosters.stale.take().is_some() {
+            self.freshness_changed(None);
+        } else if !heard && self.rosters.stale.is_none() {
+            let silent = self.ops.last_success().map_or(Duration::ZERO, |at| self.now.since(at));
+            let since = self.clock.latest(self.now).map(|now| now.before(silent));
+            self.rosters.stale = Some(since.unwrap_or_default());
+            self.freshness_changed(None);
+        }
+    }
+
+    fn tell_watchers(&mut self, roster: &Roster) {
+        if let Some(copy) = self.rosters.copies.get(roster) {
+            for watch in &copy.watchers {
+                self.watchers.touch(*watch, &roster.room);
+            }
+        }
+    }
+
+    /// A commit came by: the copy of its roster follows, or notices that it lacks something.
+    fn follow(&mut self, commit: &Committed) {
+        let now = self.now;
+        let Some(copy) = self.rosters.copies.get_mut(&commit.roster) else { return };
+        match copy.sync {
+            Sync::InStep => {
+                let applied = copy.replica.delta(&commit.delta, now);
+                self.followed(&commit.roster, &applied, &commit.delta);
+            }
+            Sync::Loading(_) | Sync::CatchingUp => copy.keep(&commit.delta),
+            Sync::Waiting(_) => {}
+        }
+    }
+
+    /// What follows from a delta of the tail.
+    fn followed(&mut self, roster: &Roster, applied: &Applied, delta: &presence_model::delta::Delta) {
+        match applied {
+            Applied::Shown(_) => self.tell_watchers(roster),
+            Applied::Known => {}
+            Applied::Gap => {
+                self.catch_up(roster);
+                if let Some(copy) = self.rosters.copies.get_mut(roster) {
+                    copy.keep(delta);
+                }
+            }
+            Applied::Differs => self.load(roster),
+        }
+    }
+
+    /// The pages of a roster at one point, shared with others who asked a moment ago.
+    pub(super) fn pages(&mut self, roster: &Roster) -> Option<Pages> {
+        let now = self.now;
+        let copy = self.rosters.copies.get_mut(roster)?;
+        let position = copy.replica.position()?;
+        if let Some((at, pages)) = &copy.pages
+            && now.since(*at) <= PAGES_AGE_MAX
+            && pages.first().is_some_and(|page| page.position.epoch == position.epoch)
+        {
+            return Some(pages.clone());
+        }
+        let pages: Pages = copy.replica.pages(SNAPSHOT_PAGE_BYTES_MAX)?.into();
+        copy.pages = Some((now, pages.clone()));
+        Some(pages)
+    }
+
+    /// Copies forget old history, and pages nobody needs.
+    pub(super) fn compact_copies(&mut self) {
+        if self.rosters.compact_at > self.now {
+            return;
+        }
+        self.rosters.compact_at = self.now + COMPACT_EVERY;
+        for copy in self.rosters.copies.values_mut() {
+            copy.replica.compact(self.now);
+            copy.pages = None;
+        }
+    }
+}
+
+impl Copy {
+    fn keep(&mut self, delta: &presence_model::delta::Delta) {
+        if self.buffer.len() < TAIL_BUFFER_MAX {
+            self.buffer.push_back(delta.clone());
+        } else {
+            self.overflowed = true;
+        }
+    }
+}

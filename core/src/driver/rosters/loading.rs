@@ -1,0 +1,253 @@
+//! How a copy gets in step: pages, the history since the first page, and what the tail told meanwhile.
+
+use std::collections::BTreeMap;
+
+use presence_model::change::Committed;
+use presence_model::digest::Digest;
+use presence_model::id::{Roster, UserId};
+use presence_model::lease::Shard;
+use presence_model::position::{Position, Revision};
+use presence_model::profile::Member;
+use presence_model::replica::{Applied, Freshness, Replica, SnapshotPage};
+
+use super::Sync;
+use crate::driver::Driver;
+use crate::driver::store_ops::Pending;
+use crate::limits::{HISTORY_PAGE, LOAD_PAGE, STORE_RETRY};
+use crate::store::{Command, HistoryOutcome, Outcome, StoreFault};
+
+/// A roster being put together. Pages may be of different points; each member says which revision
+/// touched it last, so the history since the first page brings all of them to one point.
+#[derive(Debug, Default)]
+pub(super) struct Loading {
+    /// Where the first page was; then how far history was folded in.
+    at: Option<Position>,
+    highest: Revision,
+    members: BTreeMap<UserId, (Member, Revision)>,
+    digest: Digest,
+}
+
+impl Loading {
+    /// Takes a page; false if it is of another epoch than the first.
+    fn page(&mut self, position: Position, members: Vec<(Member, Revision)>, digest: Digest) -> bool {
+        let first = *self.at.get_or_insert(position);
+        if first.epoch != position.epoch {
+            return false;
+        }
+        self.highest = self.highest.max(position.revision);
+        if first.revision == position.revision {
+            self.digest = digest;
+        }
+        self.members.extend(members.into_iter().map(|(m, touched)| (m.user.clone(), (m, touched))));
+        true
+    }
+
+    /// Folds a commit in: what a page has of a later revision stays.
+    fn fold(&mut self, commit: Committed) {
+        let to = commit.delta.to;
+        let older = |known: Option<&(Member, Revision)>| known.is_none_or(|(_, touched)| *touched < to);
+        for member in commit.delta.upserts {
+            if older(self.members.get(&member.user)) {
+                self.members.insert(member.user.clone(), (member, to));
+            }
+        }
+        for gone in commit.delta.removals {
+            if older(self.members.get(&gone.user)) {
+                self.members.remove(&gone.user);
+            }
+        }
+        if let Some(at) = &mut self.at {
+            at.revision = to;
+        }
+        self.digest = commit.delta.digest;
+    }
+
+    /// Where it is, if all of it is of one point.
+    fn whole(&self) -> Option<Position> {
+        self.at.filter(|at| at.revision >= self.highest)
+    }
+
+    fn into_page(self, position: Position) -> SnapshotPage {
+        SnapshotPage {
+            position,
+            freshness: Freshness::Live,
+            members: self.members.into_values().map(|(member, _)| member).collect(),
+            first: true,
+            last: Some(self.digest),
+        }
+    }
+}
+
+impl Driver {
+    /// Loads a roster from the start.
+    pub(super) fn load(&mut self, roster: &Roster) {
+        let serial = self.rosters.next_serial();
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        copy.sync = Sync::Loading(Loading::default());
+        copy.serial = serial;
+        copy.buffer.clear();
+        copy.overflowed = false;
+        copy.pages = None;
+        self.rosters.behind.insert(roster.clone());
+        self.load_page(roster, serial, None);
+    }
+
+    fn load_page(&mut self, roster: &Roster, serial: u64, after: Option<UserId>) {
+        let command = Command::Load { roster: roster.clone(), after, count: LOAD_PAGE };
+        self.ask(command, Pending::Load(roster.clone(), serial));
+    }
+
+    /// All rosters of a shard are another history now.
+    pub(in crate::driver) fn reload_shard(&mut self, shard: Shard) {
+        for roster in self.rosters.of_shard(shard) {
+            self.load(&roster);
+        }
+    }
+
+    /// Tries again what could not be loaded.
+    pub(in crate::driver) fn retry_loads(&mut self) {
+        let waits = |roster: &&Roster| {
+            let sync = self.rosters.copies.get(roster).map(|copy| &copy.sync);
+            matches!(sync, Some(Sync::Waiting(until)) if *until <= self.now)
+        };
+        let due: Vec<Roster> = self.rosters.behind.iter().filter(waits).cloned().collect();
+        for roster in due {
+            self.load(&roster);
+        }
+    }
+
+    fn load_later(&mut self, roster: &Roster) {
+        if let Some(copy) = self.rosters.copies.get_mut(roster) {
+            copy.sync = Sync::Waiting(self.now + STORE_RETRY);
+        }
+    }
+
+    /// A page of a roster.
+    pub(in crate::driver) fn on_load(
+        &mut self,
+        roster: &Roster,
+        serial: u64,
+        result: Result<Outcome, StoreFault>,
+    ) {
+        let Some(copy) = self.rosters.copies.get_mut(roster).filter(|copy| copy.serial == serial) else {
+            return;
+        };
+        let Sync::Loading(loading) = &mut copy.sync else { return };
+        let Ok(Outcome::Page { position, members, more, digest, .. }) = result else {
+            return self.load_later(roster);
+        };
+        let after = members.last().map(|(member, _)| member.user.clone());
+        if !loading.page(position, members, digest) {
+            return self.load(roster);
+        }
+        if more && after.is_some() {
+            return self.load_page(roster, serial, after);
+        }
+        self.load_on(roster, serial);
+    }
+
+    /// All pages are there: done, or as much history more as makes them one point.
+    fn load_on(&mut self, roster: &Roster, serial: u64) {
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        let Sync::Loading(loading) = &mut copy.sync else { return };
+        let Some(position) = loading.whole() else {
+            let Some(after) = loading.at else { return };
+            return self.read_history(roster, serial, after);
+        };
+        let page = std::mem::take(loading).into_page(position);
+        copy.replica = Replica::cold();
+        match copy.replica.page(page, self.now) {
+            Applied::Shown(_) => self.get_in_step(roster),
+            Applied::Known | Applied::Gap | Applied::Differs => self.load_later(roster),
+        }
+    }
+
+    fn read_history(&mut self, roster: &Roster, serial: u64, after: Position) {
+        let command = Command::History { roster: roster.clone(), after, count: HISTORY_PAGE };
+        self.ask(command, Pending::CatchUp(roster.clone(), serial));
+    }
+
+    /// Reads what a copy lacks, from its own position.
+    pub(in crate::driver) fn catch_up(&mut self, roster: &Roster) {
+        let serial = self.rosters.next_serial();
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        if !matches!(copy.sync, Sync::InStep) {
+            return;
+        }
+        let Some(position) = copy.replica.position() else { return self.load(roster) };
+        copy.sync = Sync::CatchingUp;
+        copy.serial = serial;
+        copy.overflowed = false;
+        self.rosters.behind.insert(roster.clone());
+        self.read_history(roster, serial, position);
+    }
+
+    /// History that a copy lacks.
+    pub(in crate::driver) fn on_caught_up(
+        &mut self,
+        roster: &Roster,
+        serial: u64,
+        result: Result<Outcome, StoreFault>,
+    ) {
+        let Some(copy) = self.rosters.copies.get_mut(roster).filter(|copy| copy.serial == serial) else {
+            return;
+        };
+        let commits = match result {
+            Ok(Outcome::History(HistoryOutcome::Commits(commits))) => commits,
+            // Not reached back, or the store is behind: another history in all but name.
+            Ok(_) => return self.load(roster),
+            Err(_) => return self.load_later(roster),
+        };
+        let more = commits.len() >= HISTORY_PAGE;
+        let nothing = commits.is_empty();
+        match &mut copy.sync {
+            Sync::Loading(loading) => {
+                for commit in commits {
+                    loading.fold(commit);
+                }
+                if nothing && loading.whole().is_none() {
+                    self.load_later(roster)
+                } else {
+                    self.load_on(roster, serial)
+                }
+            }
+            Sync::CatchingUp => {
+                for commit in commits {
+                    match copy.replica.delta(&commit.delta, self.now) {
+                        Applied::Shown(_) | Applied::Known => {}
+                        Applied::Gap | Applied::Differs => return self.load(roster),
+                    }
+                }
+                match copy.replica.position() {
+                    Some(position) if more => self.read_history(roster, serial, position),
+                    Some(_) | None => self.get_in_step(roster),
+                }
+            }
+            Sync::InStep | Sync::Waiting(_) => {}
+        }
+    }
+
+    /// The copy has all that was stored a moment ago; what the tail told meanwhile follows.
+    fn get_in_step(&mut self, roster: &Roster) {
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        copy.sync = Sync::InStep;
+        let overflowed = std::mem::take(&mut copy.overflowed);
+        let buffer = std::mem::take(&mut copy.buffer);
+        self.rosters.behind.remove(roster);
+        if overflowed {
+            return self.catch_up(roster);
+        }
+        for delta in buffer {
+            let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+            match copy.sync {
+                Sync::InStep => {
+                    let applied = copy.replica.delta(&delta, self.now);
+                    self.followed(roster, &applied, &delta);
+                }
+                Sync::Loading(_) | Sync::CatchingUp => copy.keep(&delta),
+                Sync::Waiting(_) => {}
+            }
+        }
+        self.tell_watchers(roster);
+    }
+}

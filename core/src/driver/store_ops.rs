@@ -1,0 +1,188 @@
+//! Store commands under way: their numbers, what each answer is for, and whether the store is reached.
+
+use std::collections::BTreeMap;
+
+use presence_model::id::{Incarnation, RegionId, RoomId, Roster};
+use presence_model::lease::Shard;
+use presence_model::time::{Mono, StoreTime};
+
+use super::releases::ReleaseKey;
+use super::{Driver, Effect, QueryKey, StoreOp, WatchKey};
+use crate::limits::{STORE_ANSWER_MAX, STORE_REACHED_WITHIN};
+use crate::store::{Command, CommitOutcome, HistoryOutcome, Outcome, StoreFault};
+
+/// What an answer is for.
+#[derive(Debug, Clone)]
+pub(super) enum Pending {
+    /// `Link`, `Unlink` or `Forget` of an edge.
+    Registration(Incarnation),
+    /// The list of edges.
+    Edges,
+    /// Nothing depends on it: it is repeated by whoever asks.
+    Unheeded,
+    /// Renewals of a shard.
+    Renew(Shard),
+    /// A part of a release.
+    Release(ReleaseKey),
+    /// The sweep's turn of a shard.
+    Turn(Shard),
+    /// Members of a roster about which something is to be decided.
+    Read(Roster),
+    /// A commit.
+    Commit(Roster),
+    /// A page of a roster being copied, in this state of the copy.
+    Load(Roster, u64),
+    /// History that a copy lacks, in this state of the copy.
+    CatchUp(Roster, u64),
+    /// The tail of all shards.
+    Tail,
+    /// History that answers a watcher's cursor, by the serial of the place.
+    Resume(WatchKey, RoomId, RegionId, u64),
+    /// A step of a question.
+    Query(QueryKey),
+    /// A summary of a room for a question.
+    Summary(QueryKey, RoomId),
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    pending: Pending,
+    shard: Option<Shard>,
+    asked: Mono,
+    until: Mono,
+}
+
+/// The store commands under way.
+#[derive(Debug, Default)]
+pub(super) struct StoreOps {
+    next: u64,
+    under_way: BTreeMap<StoreOp, UnderWay>,
+    last_success: Option<Mono>,
+}
+
+impl StoreOps {
+    /// Whether the store answered anything within the last 5 s.
+    pub(super) fn reachable(&self, now: Mono) -> bool {
+        self.last_success.is_some_and(|at| now.since(at) <= STORE_REACHED_WITHIN)
+    }
+
+    /// When the store answered last.
+    pub(super) fn last_success(&self) -> Option<Mono> {
+        self.last_success
+    }
+
+    /// When the next command under way counts as lost.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.under_way.values().next().map(|oldest| oldest.until)
+    }
+}
+
+impl Driver {
+    /// Asks the store.
+    pub(super) fn ask(&mut self, command: Command, pending: Pending) {
+        let op = StoreOp(self.ops.next);
+        self.ops.next += 1;
+        let shard = self.clock_of(&command);
+        let until = self.now + STORE_ANSWER_MAX;
+        self.ops.under_way.insert(op, UnderWay { pending, shard, asked: self.now, until });
+        self.out.push(Effect::Store(op, command));
+    }
+
+    /// Whose clock the answer to a command tells; none: of some server that is not always the same.
+    fn clock_of(&self, command: &Command) -> Option<Shard> {
+        match command {
+            Command::Now { shard }
+            | Command::Renew { shard, .. }
+            | Command::Release { shard, .. }
+            | Command::Lose { shard, .. }
+            | Command::Turn { shard, .. }
+            | Command::Leases { shard, .. }
+            | Command::Discard { shard, .. } => Some(*shard),
+            Command::Members { roster, .. }
+            | Command::Load { roster, .. }
+            | Command::History { roster, .. }
+            | Command::Summary { roster } => Some(self.shard(roster)),
+            Command::Commit(commit) => Some(self.shard(&commit.roster)),
+            Command::Link { .. }
+            | Command::Unlink { .. }
+            | Command::Forget { .. }
+            | Command::Edges
+            | Command::Tail { .. }
+            | Command::Rooms { .. } => None,
+        }
+    }
+
+    /// Takes an answer; one that counted as lost before is nobody's any more.
+    pub(super) fn on_store(&mut self, op: StoreOp, result: Result<Outcome, StoreFault>) {
+        let Some(done) = self.ops.under_way.remove(&op) else { return };
+        if let Ok(outcome) = &result {
+            self.ops.last_success = Some(self.now);
+            if let (Some(shard), Some(time)) = (done.shard, time_of(outcome)) {
+                self.on_store_time(shard, time, done.asked);
+            }
+        }
+        self.dispatch(done.pending, result);
+    }
+
+    fn on_store_time(&mut self, shard: Shard, time: StoreTime, asked: Mono) {
+        if self.clock.observe(shard, time, asked, self.now) {
+            self.sweep.distrust(shard, self.now);
+        }
+        self.welcome_waiting();
+    }
+
+    fn dispatch(&mut self, pending: Pending, result: Result<Outcome, StoreFault>) {
+        match pending {
+            Pending::Unheeded => {}
+            Pending::Registration(edge) => self.on_registered(edge, result),
+            Pending::Edges => self.on_edges(result),
+            Pending::Renew(shard) => self.on_renewed(shard, result),
+            Pending::Release(key) => self.on_released(key, &result),
+            Pending::Turn(shard) => self.on_turn(shard, result),
+            Pending::Read(roster) => self.on_read(&roster, result),
+            Pending::Commit(roster) => self.on_commit(&roster, result),
+            Pending::Load(roster, serial) => self.on_load(&roster, serial, result),
+            Pending::CatchUp(roster, serial) => self.on_caught_up(&roster, serial, result),
+            Pending::Tail => self.on_tail(result),
+            Pending::Resume(watch, room, region, serial) => {
+                self.on_resume(watch, &room, (&region, serial), result);
+            }
+            Pending::Query(key) => self.on_query_step(key, result),
+            Pending::Summary(key, room) => self.on_summary(key, room, result),
+        }
+    }
+
+    /// Gives commands up whose answers did not come: their outcome is unknown.
+    pub(super) fn give_up_lost_answers(&mut self) {
+        while let Some(oldest) = self.ops.under_way.first_entry()
+            && oldest.get().until <= self.now
+        {
+            let lost = oldest.remove();
+            self.dispatch(lost.pending, Err(StoreFault::Unknown));
+        }
+    }
+}
+
+fn time_of(outcome: &Outcome) -> Option<StoreTime> {
+    match outcome {
+        Outcome::Now { now }
+        | Outcome::Members { now, .. }
+        | Outcome::Page { now, .. }
+        | Outcome::Commit(CommitOutcome::Applied { now, .. })
+        | Outcome::Renewed { now, .. }
+        | Outcome::Released { now, .. }
+        | Outcome::Linked { now, .. }
+        | Outcome::Edges { now, .. }
+        | Outcome::Leases { now, .. }
+        | Outcome::Summary { now, .. } => Some(*now),
+        Outcome::Turn(turn) => Some(turn.now),
+        Outcome::Commit(CommitOutcome::Epoch { .. })
+        | Outcome::Lost { .. }
+        | Outcome::Done
+        | Outcome::History(
+            HistoryOutcome::Commits(_) | HistoryOutcome::Compacted { .. } | HistoryOutcome::Ahead { .. },
+        )
+        | Outcome::Tail { .. }
+        | Outcome::Rooms { .. } => None,
+    }
+}

@@ -1,0 +1,238 @@
+//! The sweep: whoever holds a shard's turn ends what is due in it; everybody learns of holds and epochs.
+//!
+//! Nothing is ended on the word of a turn alone: each member is read, the model decides, and the commit
+//! carries the guard "still overdue, and not held". A shard whose clock was seen to step ends nothing
+//! for silence until a turn, told of the step, has answered.
+
+use std::collections::BTreeMap;
+
+use presence_model::hold::is_held;
+use presence_model::id::{Roster, UserId};
+use presence_model::lease::Shard;
+use presence_model::limits::SWEEP_PORTION_MAX;
+use presence_model::member::{Due, DueCause};
+use presence_model::position::Epoch;
+use presence_model::time::{Mono, StoreTime};
+
+use super::Driver;
+use super::commits::Work;
+use super::store_ops::Pending;
+use crate::store::{Command, DueLease, HoldState, Outcome, StoreFault, TurnOutcome};
+
+/// A portion of a sweep being ended.
+#[derive(Debug)]
+struct Portion {
+    turn: u64,
+    left: usize,
+    failed: bool,
+    /// More may be due than was given.
+    full: bool,
+}
+
+#[derive(Debug, Default)]
+struct ShardSweep {
+    next: Mono,
+    asking: bool,
+    mine: bool,
+    portion: Option<Portion>,
+    finished: Option<u64>,
+    epoch: Option<Epoch>,
+    hold: Option<HoldState>,
+    /// Start of the last finished sweep, of whichever core.
+    swept: Option<StoreTime>,
+    /// Since when its copies are told as held.
+    held: Option<StoreTime>,
+    /// Its clock stepped and no turn has answered since; set with the turn that tells of it.
+    distrusted: bool,
+    stepped: bool,
+}
+
+/// The turns of all shards.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    shards: BTreeMap<Shard, ShardSweep>,
+}
+
+impl Sweep {
+    pub(super) fn new(shards: u16) -> Self {
+        let all = (0..shards).filter_map(|shard| u8::try_from(shard).ok());
+        Self { shards: all.map(|shard| (Shard(shard), ShardSweep::default())).collect() }
+    }
+
+    /// When a turn is to be asked for.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.shards.values().filter(|s| !s.asking && s.portion.is_none()).map(|s| s.next).min()
+    }
+
+    /// All shards.
+    pub(super) fn shards(&self) -> Vec<Shard> {
+        self.shards.keys().copied().collect()
+    }
+
+    /// Whether this core swept that shard last.
+    pub(super) fn is_mine(&self, shard: Shard) -> bool {
+        self.shards.get(&shard).is_some_and(|state| state.mine)
+    }
+
+    /// The hold last told, whether or not it is over.
+    pub(super) fn hold(&self, shard: Shard) -> Option<HoldState> {
+        self.shards.get(&shard)?.hold
+    }
+
+    /// Since when copies of that shard's rosters are held.
+    pub(super) fn held(&self, shard: Shard) -> Option<StoreTime> {
+        self.shards.get(&shard)?.held
+    }
+
+    /// Whether silence proves nothing in a shard until a turn has answered.
+    pub(super) fn is_distrusted(&self, shard: Shard) -> bool {
+        self.shards.get(&shard).is_none_or(|state| state.distrusted)
+    }
+
+    /// The shard's clock stepped: a turn decides at once.
+    pub(super) fn distrust(&mut self, shard: Shard, now: Mono) {
+        if let Some(state) = self.shards.get_mut(&shard) {
+            state.distrusted = true;
+            state.next = now;
+        }
+    }
+
+    /// A turn is wanted soon.
+    pub(super) fn hurry(&mut self, shard: Shard, now: Mono) {
+        if let Some(state) = self.shards.get_mut(&shard) {
+            state.next = state.next.min(now);
+        }
+    }
+
+    /// One member of a portion is dealt with, or could not be.
+    pub(super) fn part_done(&mut self, shard: Shard, ended: bool) {
+        let Some(state) = self.shards.get_mut(&shard) else { return };
+        let Some(portion) = &mut state.portion else { return };
+        portion.left -= 1;
+        portion.failed |= !ended;
+        if portion.left == 0 {
+            state.finish();
+        }
+    }
+}
+
+impl ShardSweep {
+    fn finish(&mut self) {
+        let Some(portion) = self.portion.take() else { return };
+        if portion.full {
+            self.next = Mono::default();
+        } else if !portion.failed {
+            self.finished = Some(portion.turn);
+        }
+    }
+}
+
+impl Driver {
+    /// Asks for the turns that are due.
+    pub(super) fn ask_turns(&mut self) {
+        let now = self.now;
+        let ready = |state: &ShardSweep| !state.asking && state.portion.is_none() && state.next <= now;
+        let due: Vec<Shard> = self.sweep.shards.iter().filter(|(_, s)| ready(s)).map(|(s, _)| *s).collect();
+        for shard in due {
+            // What was heard but is not written yet must not be taken for silence.
+            if self.renewals.is_behind(shard) {
+                self.sweep.shards.entry(shard).or_default().next = now + self.settings.timings.sweep_tick;
+                continue;
+            }
+            self.ask_turn(shard);
+        }
+    }
+
+    fn ask_turn(&mut self, shard: Shard) {
+        let timings = self.settings.timings;
+        let state = self.sweep.shards.entry(shard).or_default();
+        state.asking = true;
+        state.stepped = state.distrusted;
+        let command = Command::Turn {
+            shard,
+            holder: self.settings.holder,
+            finished: state.finished,
+            kept: timings.turn_kept,
+            smallest_ttl: timings.lease_ttl,
+            takeover: timings.turn_kept + timings.turn_look,
+            stepped: state.stepped,
+            known: state.epoch,
+            portion: SWEEP_PORTION_MAX,
+        };
+        self.ask(command, Pending::Turn(shard));
+    }
+
+    /// A turn has answered.
+    pub(super) fn on_turn(&mut self, shard: Shard, result: Result<Outcome, StoreFault>) {
+        let timings = self.settings.timings;
+        let Some(state) = self.sweep.shards.get_mut(&shard) else { return };
+        state.asking = false;
+        let Ok(Outcome::Turn(turn)) = result else {
+            state.next = self.now + timings.turn_look;
+            return;
+        };
+        // A step seen in this very answer is told by the next turn, at once.
+        if state.stepped || !state.distrusted {
+            state.distrusted = false;
+            state.next = self.now + if turn.mine { timings.sweep_tick } else { timings.turn_look };
+        }
+        state.mine = turn.mine;
+        state.finished = None;
+        state.swept = turn.swept;
+        self.note_hold(shard, &turn);
+        if turn.mine {
+            self.end_due(shard, turn);
+        }
+    }
+
+    /// A new epoch or hold: everything is to be renewed, and copies are read again or told as held.
+    fn note_hold(&mut self, shard: Shard, turn: &TurnOutcome) {
+        let ttl = self.settings.timings.lease_ttl;
+        let Some(state) = self.sweep.shards.get_mut(&shard) else { return };
+        let first = state.epoch.is_none();
+        let new_epoch = state.epoch.is_some_and(|known| known != turn.epoch);
+        let new_hold =
+            turn.hold.is_some() && state.hold.map(|hold| hold.since) != turn.hold.map(|hold| hold.since);
+        state.epoch = Some(turn.epoch);
+        state.hold = turn.hold;
+        let hold = turn.hold.map(|hold| hold.since);
+        let held = hold.filter(|since| is_held(Some(*since), ttl, turn.now));
+        let changed = std::mem::replace(&mut state.held, held) != held;
+        if new_epoch || (new_hold && !first) {
+            self.renew_all_links();
+        }
+        if new_epoch {
+            self.reload_shard(shard);
+        }
+        if changed {
+            self.freshness_changed(Some(shard));
+        }
+    }
+
+    /// Ends what is due, member by member; what silence cannot prove now stays.
+    fn end_due(&mut self, shard: Shard, turn: TurnOutcome) {
+        let Some(state) = self.sweep.shards.get_mut(&shard) else { return };
+        let (distrusted, hold) = (state.distrusted, turn.hold.map(|hold| hold.since));
+        let full = turn.due.len() >= SWEEP_PORTION_MAX;
+        let stands = |due: &Due| match due.cause {
+            DueCause::TokenEnd => true,
+            DueCause::Deadline { .. } | DueCause::Missing => {
+                !distrusted && !is_held(hold, due.lease.ttl(), turn.now)
+            }
+        };
+        let mut members: BTreeMap<(Roster, UserId), Vec<Due>> = BTreeMap::new();
+        for DueLease { roster, user, due, .. } in turn.due {
+            if stands(&due) {
+                members.entry((roster, user)).or_default().push(due);
+            }
+        }
+        let full = full && !members.is_empty();
+        state.portion = Some(Portion { turn: turn.turn, left: members.len(), failed: distrusted, full });
+        if members.is_empty() {
+            state.finish();
+        }
+        for ((roster, user), due) in members {
+            self.enqueue(roster, user, Work::Expire { shard, due });
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Watchers own places, never queues: each place says what its watcher has been given of one region.
+//!
+//! One effect is out for a watcher at a time. Whatever happens until it is written is told afterwards,
+//! conflated, from the place: a slow watcher costs O(1) a room.
+
+mod place;
+mod resume;
+mod send;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use presence_model::id::{RegionId, RoomId, Roster};
+use presence_model::time::Mono;
+use presence_model::watch::{OpenRoom, WatchDown, WatchRefusal, WatchUp};
+
+use self::place::Place;
+use super::{Driver, WatchKey};
+use crate::limits::ROOMS_PER_WATCH_MAX;
+
+#[derive(Debug)]
+struct Watched {
+    open: OpenRoom,
+    regions: BTreeMap<RegionId, Place>,
+    /// The count told last.
+    count: Option<u64>,
+    /// Nothing further is told before.
+    not_before: Mono,
+}
+
+#[derive(Debug)]
+struct Watch {
+    rooms: BTreeMap<RoomId, Watched>,
+    /// Whether everything given out is written.
+    ready: bool,
+    /// Rooms of which there may be something to tell.
+    touched: BTreeSet<RoomId>,
+    /// Rooms of which there is something to tell, later.
+    later: BTreeSet<(Mono, RoomId)>,
+    /// Refusals and the like, at most one for each message of the watcher.
+    notes: Vec<WatchDown>,
+    sequence: u64,
+    progress_at: Mono,
+}
+
+/// All watchers.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    watches: BTreeMap<WatchKey, Watch>,
+    /// Those that may have something to be sent.
+    active: BTreeSet<WatchKey>,
+    serial: u64,
+}
+
+impl Watchers {
+    /// Something about a room may be told to a watcher.
+    pub(super) fn touch(&mut self, key: WatchKey, room: &RoomId) {
+        if let Some(watch) = self.watches.get_mut(&key) {
+            watch.touched.insert(room.clone());
+            if watch.ready {
+                self.active.insert(key);
+            }
+        }
+    }
+
+    /// When something is due for a watcher that can take it.
+    pub(super) fn due(&self) -> Option<Mono> {
+        let next = |watch: &Watch| {
+            watch.later.first().map_or(watch.progress_at, |(at, _)| watch.progress_at.min(*at))
+        };
+        self.watches.values().filter(|watch| watch.ready).map(next).min()
+    }
+
+    /// All of them.
+    pub(super) fn keys(&self) -> Vec<WatchKey> {
+        self.watches.keys().copied().collect()
+    }
+
+    /// Something to be told to a watcher that concerns no place.
+    pub(super) fn note(&mut self, key: WatchKey, note: WatchDown) {
+        if let Some(watch) = self.watches.get_mut(&key) {
+            watch.notes.push(note);
+            if watch.ready {
+                self.active.insert(key);
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// A watcher came.
+    pub(super) fn on_watch_opened(&mut self, key: WatchKey) {
+        let watch = Watch {
+            rooms: BTreeMap::new(),
+            ready: true,
+            touched: BTreeSet::new(),
+            later: BTreeSet::new(),
+            notes: Vec::new(),
+            sequence: 0,
+            progress_at: self.now + self.settings.timings.link_beat,
+        };
+        self.watchers.watches.insert(key, watch);
+        if self.draining {
+            self.watchers.note(key, WatchDown::Drain);
+        }
+    }
+
+    /// A watcher said something.
+    pub(super) fn on_watch_up(&mut self, key: WatchKey, message: WatchUp) {
+        match message {
+            WatchUp::Open(open) => self.open_room(key, *open),
+            WatchUp::Close(room) => self.close_room(key, &room),
+        }
+    }
+
+    fn open_room(&mut self, key: WatchKey, open: OpenRoom) {
+        let regions = self.regions_of(&open);
+        let retry_after = self.retry_after();
+        let now = self.now;
+        let room = open.room.clone();
+        let Some(watch) = self.watchers.watches.get_mut(&key) else { return };
+        let again = watch.rooms.remove(&room);
+        let refusal = if regions.is_empty() {
+            Some(WatchRefusal::Unavailable { retry_after })
+        } else {
+            (watch.rooms.len() >= ROOMS_PER_WATCH_MAX).then_some(WatchRefusal::TooManyRooms)
+        };
+        watch.later.retain(|(_, later)| *later != room);
+        let refused = refusal.is_some();
+        if let Some(refusal) = refusal {
+            watch.notes.push(WatchDown::Refused { room: room.clone(), refusal });
+            self.watchers.active.insert(key);
+        } else {
+            let place = |region: &RegionId| {
+                let get = |cursor: &Option<_>| {
+                    cursor.as_ref().and_then(|c: &presence_model::cursor::Cursor| c.get(region))
+                };
+                Place::new(get(&open.cursor), get(&open.at_least))
+            };
+            let places = regions.iter().map(|region| (region.clone(), place(region))).collect();
+            let watched = Watched { open, regions: places, count: None, not_before: now };
+            watch.rooms.insert(room.clone(), watched);
+        }
+        // Watched first and unwatched after: a room opened again keeps its copy.
+        for region in regions.iter().filter(|_| !refused) {
+            self.watch_roster(&Roster { region: region.clone(), room: room.clone() }, key);
+        }
+        for region in again.into_iter().flat_map(|again| again.regions.into_keys()) {
+            if refused || !regions.contains(&region) {
+                self.unwatch_roster(&Roster { region, room: room.clone() }, key);
+            }
+        }
+        self.watchers.touch(key, &room);
+    }
+
+    /// The regions served here that a watcher wants.
+    fn regions_of(&self, open: &OpenRoom) -> Vec<RegionId> {
+        let wanted = |region: &&RegionId| open.regions.is_empty() || open.regions.contains(region);
+        self.regions.iter().filter(wanted).cloned().collect()
+    }
+
+    fn close_room(&mut self, key: WatchKey, room: &RoomId) {
+        let Some(watch) = self.watchers.watches.get_mut(&key) else { return };
+        watch.touched.remove(room);
+        watch.later.retain(|(_, later)| later != room);
+        let Some(watched) = watch.rooms.remove(room) else { return };
+        for region in watched.regions.into_keys() {
+            self.unwatch_roster(&Roster { region, room: room.clone() }, key);
+        }
+    }
+
+    /// A watcher can take more.
+    pub(super) fn on_watch_ready(&mut self, key: WatchKey) {
+        if let Some(watch) = self.watchers.watches.get_mut(&key) {
+            watch.ready = true;
+            self.watchers.active.insert(key);
+        }
+    }
+
+    /// A watcher went.
+    pub(super) fn on_watch_closed(&mut self, key: WatchKey) {
+        self.watchers.active.remove(&key);
+        let Some(watch) = self.watchers.watches.remove(&key) else { return };
+        for (room, watched) in watch.rooms {
+            for region in watched.regions.into_keys() {
+                self.unwatch_roster(&Roster { region, room: room.clone() }, key);
+            }
+        }
+    }
+}

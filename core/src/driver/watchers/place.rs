@@ -1,0 +1,162 @@
+//! What one watcher has been given of one region of a room, and what follows from that.
+
+use presence_model::delta::Delta;
+use presence_model::position::{Position, Revision};
+use presence_model::replica::{Freshness, Replica, SnapshotPage};
+use presence_model::view::RegionEvent;
+
+use crate::driver::rosters::Pages;
+
+/// Where a watcher is.
+#[derive(Debug)]
+pub(super) enum At {
+    /// It asked from a cursor, or for a snapshot.
+    Start(Option<Position>),
+    /// History that answers its cursor is asked for, under this serial.
+    Resuming(u64),
+    /// History answered.
+    Answered(Delta),
+    /// It has been given the pages before this one.
+    Paging(Pages, usize),
+    /// It has all up to `sent`; nothing in (sent, seen] shows.
+    Sent {
+        /// What it can say of itself.
+        sent: Position,
+        /// How far that is the same.
+        seen: Revision,
+    },
+}
+
+/// What must happen before a place can go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: it is up to date with the copy.
+    Done,
+    /// Tell this; there may be more.
+    Tell(RegionEvent),
+    /// Read the store: the watcher, or somebody it has heard of, is ahead of the copy.
+    CatchUp,
+    /// The copy's memory does not reach back to this cursor; the store's may.
+    History(Position),
+    /// Give it the pages of the roster.
+    Pages,
+}
+
+/// One watcher's place in one region of a room.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) at: At,
+    told: Option<Freshness>,
+    /// Somebody has seen this.
+    at_least: Option<Position>,
+    /// The copy was brought up to the store since this was asked.
+    caught_up: bool,
+}
+
+impl Place {
+    /// A place of a watcher that was at `cursor`, and of whom others have seen `at_least`.
+    pub(super) fn new(cursor: Option<Position>, at_least: Option<Position>) -> Self {
+        Self { at: At::Start(cursor), told: None, at_least, caught_up: false }
+    }
+
+    /// Whether the first answer is still to come: it is not paced.
+    pub(super) fn is_unanswered(&self) -> bool {
+        !matches!(self.at, At::Sent { .. })
+    }
+
+    /// What to say of freshness while there is no copy in step to go by.
+    pub(super) fn warn(&mut self, freshness: Freshness) -> Option<RegionEvent> {
+        (freshness != Freshness::Live).then(|| self.tell(freshness)).flatten()
+    }
+
+    fn tell(&mut self, freshness: Freshness) -> Option<RegionEvent> {
+        (self.told != Some(freshness)).then(|| {
+            self.told = Some(freshness);
+            RegionEvent::Freshness(freshness)
+        })
+    }
+
+    /// What comes next. Bad news about freshness goes ahead of everything, good news behind.
+    pub(super) fn step(&mut self, copy: &Replica, freshness: Freshness) -> Step {
+        let Some(position) = copy.position() else { return Step::Done };
+        if let Some(event) = self.warn(freshness) {
+            return Step::Tell(event);
+        }
+        if self.must_catch_up(position) {
+            return Step::CatchUp;
+        }
+        let step = match self.at {
+            At::Resuming(_) => return Step::Done,
+            At::Start(None) => Some(Step::Pages),
+            At::Start(Some(cursor)) => self.answer(cursor, copy, position),
+            At::Answered(_) => self.give_answer(),
+            At::Paging(..) => Some(self.give_page(freshness)),
+            At::Sent { sent, seen } => self.follow(sent, seen, copy, position),
+        };
+        step.or_else(|| self.tell(freshness).map(Step::Tell)).unwrap_or(Step::Done)
+    }
+
+    /// A watcher that is ahead of the copy, or knows somebody who is: the store is read once. If that is
+    /// behind as well, the watcher is answered from what there is: a cursor is not to be trusted.
+    fn must_catch_up(&mut self, position: Position) -> bool {
+        let cursor = match self.at {
+            At::Start(cursor) => cursor,
+            At::Resuming(_) | At::Answered(_) | At::Paging(..) | At::Sent { .. } => None,
+        };
+        let ahead = cursor.max(self.at_least).is_some_and(|claim| claim > position);
+        if ahead && !std::mem::replace(&mut self.caught_up, true) {
+            return true;
+        }
+        self.at_least = None;
+        false
+    }
+
+    fn answer(&mut self, cursor: Position, copy: &Replica, position: Position) -> Option<Step> {
+        if cursor.epoch != position.epoch || cursor.revision > position.revision {
+            self.at = At::Start(None);
+            return Some(Step::Pages);
+        }
+        if copy.changed_since(cursor.revision).is_none() {
+            return Some(Step::History(cursor));
+        }
+        self.at = At::Sent { sent: cursor, seen: cursor.revision };
+        self.follow(cursor, cursor.revision, copy, position)
+    }
+
+    fn give_answer(&mut self) -> Option<Step> {
+        let At::Answered(delta) = std::mem::replace(&mut self.at, At::Start(None)) else { return None };
+        let sent = Position { epoch: delta.epoch, revision: delta.to };
+        self.at = At::Sent { sent, seen: delta.to };
+        Some(Step::Tell(RegionEvent::Delta(delta)))
+    }
+
+    fn give_page(&mut self, freshness: Freshness) -> Step {
+        let At::Paging(pages, next) = &mut self.at else { return Step::Done };
+        let Some(page) = pages.get(*next) else { return Step::Pages };
+        let page = SnapshotPage { freshness, ..page.clone() };
+        self.told = Some(freshness);
+        *next += 1;
+        if page.last.is_some() {
+            self.at = At::Sent { sent: page.position, seen: page.position.revision };
+        }
+        Step::Tell(RegionEvent::Page(page))
+    }
+
+    fn follow(&mut self, sent: Position, seen: Revision, copy: &Replica, at: Position) -> Option<Step> {
+        if sent.epoch != at.epoch {
+            return Some(Step::Pages);
+        }
+        if seen >= at.revision {
+            return None;
+        }
+        let Some(mut delta) = copy.changed_since(seen) else { return Some(Step::Pages) };
+        if delta.is_empty() {
+            self.at = At::Sent { sent, seen: delta.to };
+            return None;
+        }
+        // Nothing in (sent, seen] showed, so what the watcher has is the roster at `seen` as well.
+        delta.from = sent.revision;
+        self.at = At::Sent { sent: Position { epoch: delta.epoch, revision: delta.to }, seen: delta.to };
+        Some(Step::Tell(RegionEvent::Delta(delta)))
+    }
+}

@@ -1,0 +1,158 @@
+//! What a watcher is given next: bounded batches, paced by room, with progress behind them.
+
+use presence_model::id::{RoomId, Roster};
+use presence_model::view::RegionEvent;
+use presence_model::watch::{Level, WatchDown};
+
+use super::place::{At, Step};
+use super::{Watch, Watched};
+use crate::driver::{Driver, Effect, WatchKey};
+use crate::limits::{COUNT_INTERVAL, WATCH_BATCH_MEMBERS};
+
+/// Steps of one place in one batch; a place that wants more is looked at again with the next.
+const STEPS_MAX: usize = 64;
+
+impl Driver {
+    /// Gives every watcher that can take something what there is for it.
+    pub(in crate::driver) fn serve_watchers(&mut self) {
+        self.wake_watchers();
+        for key in std::mem::take(&mut self.watchers.active) {
+            // Taken out, so that its places can be stepped while copies are looked at.
+            let Some(mut watch) = self.watchers.watches.remove(&key) else { continue };
+            let batch = if watch.ready { self.batch(key, &mut watch) } else { Vec::new() };
+            if !batch.is_empty() {
+                watch.ready = false;
+                self.out.push(Effect::Watch(key, batch));
+            }
+            self.watchers.watches.insert(key, watch);
+        }
+    }
+
+    fn wake_watchers(&mut self) {
+        let now = self.now;
+        for (key, watch) in self.watchers.watches.iter_mut().filter(|(_, watch)| watch.ready) {
+            while let Some((at, _)) = watch.later.first()
+                && *at <= now
+                && let Some((_, room)) = watch.later.pop_first()
+            {
+                watch.touched.insert(room);
+            }
+            if !watch.touched.is_empty() || watch.progress_at <= now {
+                self.watchers.active.insert(*key);
+            }
+        }
+    }
+
+    fn batch(&mut self, key: WatchKey, watch: &mut Watch) -> Vec<WatchDown> {
+        let mut batch = std::mem::take(&mut watch.notes);
+        let mut budget = WATCH_BATCH_MEMBERS;
+        while budget > 0
+            && let Some(room) = watch.touched.pop_first()
+        {
+            let Some(watched) = watch.rooms.get_mut(&room) else { continue };
+            if watched.not_before > self.now {
+                watch.later.insert((watched.not_before, room));
+                continue;
+            }
+            let paced = !watched.regions.values().any(super::place::Place::is_unanswered);
+            let before = batch.len();
+            let more = match watched.open.level {
+                Level::Members => self.room_events(key, &room, watched, (&mut budget, &mut batch)),
+                Level::Count => self.room_count(&room, watched, &mut batch),
+            };
+            if paced && batch.len() > before {
+                watched.not_before = self.now + interval(watched);
+            }
+            if more {
+                watch.touched.insert(room);
+                break;
+            }
+        }
+        self.add_progress(key, watch, &mut batch);
+        batch
+    }
+
+    /// Events of one room; true if there are more than fit.
+    fn room_events(
+        &mut self,
+        key: WatchKey,
+        room: &RoomId,
+        watched: &mut Watched,
+        (budget, batch): (&mut usize, &mut Vec<WatchDown>),
+    ) -> bool {
+        for (region, place) in &mut watched.regions {
+            let roster = Roster { region: region.clone(), room: room.clone() };
+            let freshness = self.freshness(&roster);
+            let down = |event| WatchDown::Region { room: room.clone(), region: region.clone(), event };
+            for step in 0.. {
+                if *budget == 0 || step >= STEPS_MAX {
+                    return true;
+                }
+                let Some(copy) = self.rosters.in_step(&roster) else {
+                    batch.extend(place.warn(freshness).map(down));
+                    break;
+                };
+                match place.step(copy, freshness) {
+                    Step::Done => break,
+                    Step::Tell(event) => {
+                        *budget = budget.saturating_sub(weight(&event));
+                        batch.push(down(event));
+                    }
+                    Step::CatchUp => self.catch_up(&roster),
+                    Step::History(cursor) => place.at = self.ask_resume(key, &roster, cursor),
+                    Step::Pages => match self.pages(&roster) {
+                        Some(pages) => place.at = At::Paging(pages, 0),
+                        None => break,
+                    },
+                }
+            }
+        }
+        false
+    }
+
+    fn room_count(&mut self, room: &RoomId, watched: &mut Watched, batch: &mut Vec<WatchDown>) -> bool {
+        let mut members = 0;
+        for region in watched.regions.keys() {
+            let roster = Roster { region: region.clone(), room: room.clone() };
+            let Some(copy) = self.rosters.in_step(&roster) else { return false };
+            members += copy.len() as u64;
+        }
+        if watched.count.replace(members) != Some(members) {
+            watched.not_before = self.now + interval(watched);
+            batch.push(WatchDown::Count { room: room.clone(), members });
+        }
+        false
+    }
+
+    /// Says that nothing was missed up to here, if that is so: all watched is in step with a tail that
+    /// is heard, and nothing waits but what is paced.
+    fn add_progress(&mut self, key: WatchKey, watch: &mut Watch, batch: &mut Vec<WatchDown>) {
+        if watch.progress_at > self.now {
+            return;
+        }
+        watch.progress_at = self.now + self.settings.timings.link_beat;
+        let whole = watch.touched.is_empty() && self.rosters.stale().is_none() && self.tail_is_heard();
+        let Some(store_time) = self.clock.latest(self.now).filter(|_| whole && self.rosters.serves(key))
+        else {
+            return;
+        };
+        watch.sequence += 1;
+        batch.push(WatchDown::Progress { sequence: watch.sequence, store_time });
+    }
+}
+
+fn interval(watched: &Watched) -> std::time::Duration {
+    match watched.open.level {
+        Level::Members => watched.open.min_interval,
+        Level::Count => watched.open.min_interval.max(COUNT_INTERVAL),
+    }
+}
+
+/// How much of a batch an event takes, in members.
+fn weight(event: &RegionEvent) -> usize {
+    match event {
+        RegionEvent::Page(page) => page.members.len().max(1),
+        RegionEvent::Delta(delta) => (delta.upserts.len() + delta.removals.len()).max(1),
+        RegionEvent::Freshness(_) | RegionEvent::Lost => 1,
+    }
+}
