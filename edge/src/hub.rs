@@ -47,7 +47,8 @@ pub enum Input {
     Message(ConnKey, ClientMessage, Option<Result<Claims, TokenRefusal>>),
     /// A message that could not be read.
     Unreadable(ConnKey, Unreadable),
-    /// Frames of any kind came since the last report (at most one report a connection and ⅓ heartbeat).
+    /// Frames of any kind came since the last report. Messages count by themselves; of the rest at most
+    /// one report a connection and 100 ms, since silence is counted from the last one.
     Heard(ConnKey),
     /// All handed frames were written.
     Written(ConnKey),

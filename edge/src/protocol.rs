@@ -1,5 +1,6 @@
 //! The client protocol: messages as clients and edge mean them, free of their encoding.
 
+pub mod codes;
 pub mod json;
 
 use std::time::Duration;

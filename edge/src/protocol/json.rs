@@ -1,1 +1,7 @@
-//! The JSON encoding of the client protocol.
+//! The subprotocol `presence.v1.json`: one JSON object a text message.
+
+mod parse;
+mod write;
+
+pub use parse::parse;
+pub use write::{SnapshotWriter, count, delta, message};

@@ -1,0 +1,137 @@
+use super::*;
+
+fn refused(text: &str) -> (ErrorCode, Option<String>, String) {
+    match parse(text) {
+        Err(Unreadable::Error(code, room, message)) => {
+            (code, room.map(|room| room.as_str().to_owned()), message)
+        }
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn join(text: &str) -> JoinMessage {
+    match parse(text) {
+        Ok(ClientMessage::Join(join)) => *join,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_join_is_read_with_its_state_unparsed() {
+    let join = join(
+        r#"{"t":"join","room":"r1","token":"abc","session":"0123456789abcdef","generation":3,
+            "status":"away","state":{"a": 1.50,"a":2, "é":"😀"},"watch":false,"client":"web/1","unknown":[{}]}"#,
+    );
+    assert_eq!(join.room.as_str(), "r1");
+    assert_eq!(join.token, Token("abc".into()));
+    assert_eq!(join.session.as_str(), "0123456789abcdef");
+    assert_eq!(join.generation, Some(Generation(3)));
+    assert_eq!(join.profile.status, Status::Away);
+    assert_eq!(join.profile.state.as_bytes(), r#"{"a": 1.50,"a":2, "é":"😀"}"#.as_bytes());
+    assert_eq!((join.watch, join.client.as_str(), join.since), (false, "web/1", Since::Nowhere));
+}
+
+#[test]
+fn what_is_absent_or_null_has_its_default() {
+    let join = join(
+        r#"{"t":"join","room":"r1","token":"abc","session":"0123456789abcdef","status":null,"generation":null,"since":null}"#,
+    );
+    assert_eq!((join.generation, join.watch, join.profile), (None, true, Profile::default()));
+}
+
+#[test]
+fn a_state_is_any_json_value_of_at_most_a_kibibyte() {
+    let update = |state: &str| parse(&format!(r#"{{"t":"update","room":"r","state":{state}}}"#));
+    for state in ["null", "7", "\"x\"", "[1,[2]]", "{\"__proto__\":{}}"] {
+        let Ok(ClientMessage::Update { state: Some(read), .. }) = update(state) else { panic!("{state}") };
+        assert_eq!(read.as_bytes(), state.as_bytes());
+    }
+    let long = |length: usize| format!("\"{}\"", "x".repeat(length - 2));
+    assert!(update(&long(1024)).is_ok());
+    assert!(matches!(update(&long(1025)), Err(Unreadable::Error(ErrorCode::TooLarge, Some(_), _))));
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    assert!(update(&deep(64)).is_ok());
+    assert!(matches!(update(&deep(65)), Err(Unreadable::Error(ErrorCode::BadRequest, Some(_), _))));
+    assert!(update("\"[[\\\"[[\"").is_ok());
+    assert!(matches!(update("{1}"), Err(Unreadable::Fatal(CloseCode::Malformed, _))));
+}
+
+#[test]
+fn what_is_no_object_or_too_long_closes_the_connection() {
+    for text in ["", "[]", "7", "\"join\"", "{\"t\":\"ping\"", "{\"t\":\"ping\"}x", "null"] {
+        assert!(matches!(parse(text), Err(Unreadable::Fatal(CloseCode::Malformed, _))), "{text}");
+    }
+    let long = format!(r#"{{"t":"ping","x":"{}"}}"#, "x".repeat(MESSAGE_BYTES_MAX));
+    assert!(matches!(parse(&long), Err(Unreadable::Fatal(CloseCode::TooLarge, _))));
+}
+
+#[test]
+fn a_bad_field_is_told_with_its_room() {
+    let bad = [
+        r#"{"t":"update","status":"asleep","room":"r"}"#,
+        r#"{"t":"update","status":7,"room":"r"}"#,
+        r#"{"t":"token","room":"r"}"#,
+        r#"{"t":"token","room":"r","token":7}"#,
+        r#"{"t":"dance","room":"r"}"#,
+        r#"{"room":"r"}"#,
+        r#"{"t":7,"room":"r"}"#,
+        r#"{"t":"join","room":"r","token":"t","session":"short"}"#,
+        r#"{"t":"join","room":"r","token":"t"}"#,
+        r#"{"t":"join","room":"r","token":"t","session":"0123456789abcdef","generation":-1}"#,
+        r#"{"t":"join","room":"r","token":"t","session":"0123456789abcdef","generation":1.0}"#,
+        r#"{"t":"join","room":"r","token":"t","session":"0123456789abcdef","generation":"1"}"#,
+        r#"{"t":"join","room":"r","token":"t","session":"0123456789abcdef","generation":9007199254740992}"#,
+        r#"{"t":"join","room":"r","token":"t","session":"0123456789abcdef","watch":"yes"}"#,
+        r#"{"t":"ping","room":"r","at":[1]}"#,
+        r#"{"t":"ping","room":"r","at":{"r":-1}}"#,
+        r#"{"t":"ping","room":"r","at":{"":1}}"#,
+    ];
+    for text in bad {
+        let (code, room, _) = refused(text);
+        assert_eq!((code, room.as_deref()), (ErrorCode::BadRequest, Some("r")), "{text}");
+    }
+    for text in [r#"{"t":"leave"}"#, r#"{"t":"leave","room":""}"#, r#"{"t":"leave","room":7}"#] {
+        assert_eq!(refused(text).1, None, "{text}");
+    }
+    let long = format!(r#"{{"t":"leave","room":"{}"}}"#, "x".repeat(256));
+    assert_eq!(refused(&long).2, "room has 256 bytes, at most 255 are allowed");
+}
+
+#[test]
+fn odd_names_are_names() {
+    for name in ["__proto__", "constructor", "\\u0000", "\\n\\u001b[31m", "\u{202e}مرحبا", &"😀".repeat(63)]
+    {
+        let text = format!(r#"{{"t":"leave","room":"{name}"}}"#);
+        assert!(matches!(parse(&text), Ok(ClientMessage::Leave { .. })), "{name}");
+    }
+    assert!(matches!(parse(r#"{"t":"leave","__proto__":{"room":"a"},"room":"b"}"#),
+        Ok(ClientMessage::Leave { room }) if room.as_str() == "b"));
+    assert!(matches!(parse(r#"{"t":"leave","room":"a","room":"b"}"#),
+        Ok(ClientMessage::Leave { room }) if room.as_str() == "b"));
+    assert!(matches!(parse(r#"{"\u0074":"leave","room":"a"}"#), Ok(ClientMessage::Leave { .. })));
+}
+
+#[test]
+fn a_ping_may_tell_how_far_the_client_is() {
+    let Ok(ClientMessage::Ping { at }) = parse(r#"{"t":"ping","at":{"r1":107,"__proto__":3}}"#) else {
+        panic!("not read")
+    };
+    assert_eq!(at.len(), 2);
+    assert_eq!((at[0].0.as_str(), at[0].1), ("r1", ViewRevision(107)));
+    let many: Vec<String> = (0..65).map(|n| format!("\"r{n}\":1")).collect();
+    assert_eq!(refused(&format!(r#"{{"t":"ping","at":{{{}}}}}"#, many.join(","))).0, ErrorCode::BadRequest);
+}
+
+#[test]
+fn a_cursor_that_cannot_be_read_is_no_error() {
+    let watch = |since: &str| parse(&format!(r#"{{"t":"watch","room":"r","token":"t","since":"{since}"}}"#));
+    for since in ["%%%", "AAAA", "x"] {
+        assert!(matches!(watch(since), Ok(ClientMessage::Watch { since: Since::Unreadable, .. })), "{since}");
+    }
+    let cursor = Cursor::new(std::collections::BTreeMap::from([(
+        presence_model::id::RegionId::new("eu").unwrap(),
+        presence_model::position::Position::default(),
+    )]));
+    assert!(matches!(watch(&cursor.encode()),
+        Ok(ClientMessage::Watch { since: Since::Cursor(read), .. }) if read == cursor));
+}
