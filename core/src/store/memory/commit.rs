@@ -173,7 +173,7 @@ fn granted(name: &Arc<Roster>, user: &UserId, grant: &LeaseGrant, now: StoreTime
         user: user.clone(),
         session: grant.session.clone(),
         edge: grant.edge,
-        deadline: (now + grant.lease.ttl()).min(grant.token_ends),
+        deadline: now + grant.lease.ttl(),
         token_ends: grant.token_ends,
         in_grace: false,
         shortened: None,
