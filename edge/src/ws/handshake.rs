@@ -1,0 +1,266 @@
+//! Decides whether a request becomes a WebSocket, and answers it.
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderMap, HeaderValue, ORIGIN, SEC_WEBSOCKET_KEY};
+use http::header::{SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::Empty;
+
+/// How messages are written on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subprotocol {
+    /// `presence.v1.json`: text messages of JSON.
+    Json,
+}
+
+impl Subprotocol {
+    /// Its registered name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "presence.v1.json",
+        }
+    }
+}
+
+/// Which pages may connect. Requests without `Origin` do not come from a page and always pass: the token is
+/// what admits, this only keeps other sites' pages away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origins {
+    /// Pages of the host that the request names, whatever the port.
+    SameHost,
+    /// Exactly these (`https://app.example`), or the same host.
+    Listed(Vec<String>),
+    /// Every page.
+    Any,
+}
+
+impl Origins {
+    fn admit(&self, headers: &HeaderMap) -> bool {
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let origin = match (origins.next(), origins.next()) {
+            (None, _) => return true,
+            (Some(origin), None) => origin,
+            (Some(_), Some(_)) => return false,
+        };
+        let listed = match self {
+            Self::Any => return true,
+            Self::SameHost => &[][..],
+            Self::Listed(origins) => origins,
+        };
+        listed.iter().any(|one| one.as_bytes() == origin.as_bytes()) || is_same_host(origin, headers)
+    }
+}
+
+fn is_same_host(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let host_of = |text: &HeaderValue| {
+        let uri = text.to_str().ok()?.parse::<Uri>().ok()?;
+        uri.host().map(str::to_ascii_lowercase)
+    };
+    let origin = host_of(origin);
+    origin.is_some() && origin == headers.get(HOST).and_then(host_of)
+}
+
+/// Why a request does not become a WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Refused {
+    /// Handshakes are GET.
+    #[error("a WebSocket handshake is a GET request")]
+    Method,
+    /// An ordinary request.
+    #[error("this path speaks WebSocket: connect with ws:// or wss://")]
+    NotAnUpgrade,
+    /// Another version than 13.
+    #[error("only WebSocket version 13 is spoken here")]
+    Version,
+    /// No key, or not 16 bytes in base64.
+    #[error("Sec-WebSocket-Key must be 16 bytes in base64")]
+    Key,
+    /// Subprotocols were offered, none of ours among them.
+    #[error("none of the offered subprotocols is spoken here; presence.v1.json is")]
+    Subprotocol,
+    /// A page of another site.
+    #[error("this Origin is not allowed")]
+    Origin,
+}
+
+impl Refused {
+    /// The status of the answer.
+    #[must_use]
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotAnUpgrade | Self::Version => StatusCode::UPGRADE_REQUIRED,
+            Self::Key | Self::Subprotocol => StatusCode::BAD_REQUEST,
+            Self::Origin => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// Headers that tell how to do better.
+    #[must_use]
+    pub const fn headers(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Method => &[("allow", "GET")],
+            Self::NotAnUpgrade | Self::Version => {
+                &[("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")]
+            }
+            Self::Key | Self::Subprotocol | Self::Origin => &[],
+        }
+    }
+}
+
+/// A handshake that holds.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The answer, without a body.
+    pub response: Response<Empty<Bytes>>,
+    /// What was agreed on.
+    pub subprotocol: Subprotocol,
+    /// The transport, once the answer is sent.
+    pub upgrade: hyper::upgrade::OnUpgrade,
+}
+
+/// Checks a request and makes the answer. Offered extensions are ignored.
+///
+/// # Errors
+/// [`Refused`]; the request is as before.
+pub fn accept<B>(request: &mut Request<B>, origins: &Origins) -> Result<Accepted, Refused> {
+    if request.method() != Method::GET {
+        return Err(Refused::Method);
+    }
+    if !fastwebsockets::upgrade::is_upgrade_request(request) {
+        return Err(Refused::NotAnUpgrade);
+    }
+    let headers = request.headers();
+    if headers.get(SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes) != Some(b"13") {
+        return Err(Refused::Version);
+    }
+    if !has_good_key(headers) {
+        return Err(Refused::Key);
+    }
+    let (subprotocol, was_offered) = choose(headers)?;
+    if !origins.admit(headers) {
+        return Err(Refused::Origin);
+    }
+    // Taken first: what fastwebsockets would make of it is its own reader, with a buffer we do not want.
+    let upgrade = hyper::upgrade::on(&mut *request);
+    let (mut response, _) = fastwebsockets::upgrade::upgrade(request).map_err(|_| Refused::Key)?;
+    if was_offered {
+        let name = HeaderValue::from_static(subprotocol.name());
+        response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, name);
+    }
+    Ok(Accepted { response, subprotocol, upgrade })
+}
+
+fn has_good_key(headers: &HeaderMap) -> bool {
+    use base64::Engine as _;
+    let mut keys = headers.get_all(SEC_WEBSOCKET_KEY).iter();
+    let (Some(key), None) = (keys.next(), keys.next()) else { return false };
+    base64::engine::general_purpose::STANDARD.decode(key.as_bytes()).is_ok_and(|bytes| bytes.len() == 16)
+}
+
+/// Our subprotocol among those offered, and whether any was.
+fn choose(headers: &HeaderMap) -> Result<(Subprotocol, bool), Refused> {
+    let mut was_offered = false;
+    for offer in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
+        for name in offer.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            was_offered = true;
+            if name == Subprotocol::Json.name().as_bytes() {
+                return Ok((Subprotocol::Json, true));
+            }
+        }
+    }
+    if was_offered { Err(Refused::Subprotocol) } else { Ok((Subprotocol::Json, false)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(change: impl FnOnce(http::request::Builder) -> http::request::Builder) -> Request<()> {
+        let builder = Request::get("/v1/ws")
+            .header("Host", "edge.example:4711")
+            .header("Connection", "keep-alive, Upgrade")
+            .header("Upgrade", "WebSocket")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("Sec-WebSocket-Extensions", "permessage-deflate");
+        change(builder).body(()).unwrap()
+    }
+
+    fn refusal(mut request: Request<()>, origins: &Origins) -> Option<Refused> {
+        accept(&mut request, origins).err()
+    }
+
+    #[test]
+    fn a_good_request_is_answered_as_the_standard_says() {
+        let accepted = accept(&mut request(|r| r), &Origins::SameHost).unwrap();
+        let headers = accepted.response.headers();
+        assert_eq!(accepted.response.status(), StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(headers["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert!(!headers.contains_key("sec-websocket-protocol"), "none was offered");
+        assert!(!headers.contains_key("sec-websocket-extensions"));
+    }
+
+    #[test]
+    fn our_subprotocol_is_chosen_among_others_and_unknown_ones_alone_are_refused() {
+        let offering = |names: &'static [&str]| {
+            request(|r| names.iter().fold(r, |r, n| r.header("Sec-WebSocket-Protocol", *n)))
+        };
+        for names in [&["presence.v1.json"][..], &["x, presence.v1.json"], &["x", "presence.v1.json"]] {
+            let accepted = accept(&mut offering(names), &Origins::SameHost).unwrap();
+            assert_eq!(accepted.response.headers()["sec-websocket-protocol"], "presence.v1.json");
+        }
+        assert_eq!(refusal(offering(&["mqtt, x"]), &Origins::Any), Some(Refused::Subprotocol));
+    }
+
+    #[test]
+    fn what_is_not_a_handshake_is_refused_with_a_reason() {
+        let without = |name: &str| {
+            let mut request = request(|r| r);
+            request.headers_mut().remove(name);
+            request
+        };
+        let with = |name: &'static str, value: &'static str| {
+            let mut request = request(|r| r);
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+            request
+        };
+        let cases = [
+            (request(|r| r.method("POST")), Refused::Method),
+            (without("upgrade"), Refused::NotAnUpgrade),
+            (without("connection"), Refused::NotAnUpgrade),
+            (without("sec-websocket-version"), Refused::Version),
+            (with("sec-websocket-version", "8"), Refused::Version),
+            (without("sec-websocket-key"), Refused::Key),
+            (with("sec-websocket-key", "dG9vIHNob3J0"), Refused::Key),
+            (with("sec-websocket-key", "!"), Refused::Key),
+        ];
+        for (request, refused) in cases {
+            assert_eq!(refusal(request, &Origins::SameHost), Some(refused));
+        }
+        assert_eq!(Refused::NotAnUpgrade.status(), 426);
+        assert_eq!(Refused::Version.headers().len(), 3);
+    }
+
+    #[test]
+    fn origins_are_judged() {
+        let listed = Origins::Listed(vec!["https://app.example".into()]);
+        let from = |origin: &'static str| request(|r| r.header("Origin", origin));
+        for (origin, same_host, in_list) in [
+            ("http://edge.example:4711", true, true),
+            ("https://EDGE.example", true, true),
+            ("https://app.example", false, true),
+            ("http://app.example", false, false),
+            ("https://edge.example.evil.example", false, false),
+            ("null", false, false),
+        ] {
+            assert_eq!(refusal(from(origin), &Origins::SameHost).is_none(), same_host, "{origin}");
+            assert_eq!(refusal(from(origin), &listed).is_none(), in_list, "{origin}");
+            assert_eq!(refusal(from(origin), &Origins::Any), None);
+        }
+        let twice =
+            request(|r| r.header("Origin", "https://edge.example").header("Origin", "https://x.example"));
+        assert_eq!(refusal(twice, &listed), Some(Refused::Origin));
+    }
+}
