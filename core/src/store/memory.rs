@@ -3,7 +3,8 @@
 //!
 //! [`MemoryStore`] is a value: [`MemoryStore::apply`] takes a command and the time and gives the
 //! outcome; it reads no clock and its chance comes from a seed, so a run can be replayed. What happens
-//! to the data of a remote store is an [`Upheaval`].
+//! to the data of a remote store is an [`Upheaval`]. [`SharedMemoryStore`] puts it behind the port, and
+//! adds what happens on the way to a store ([`Weather`]).
 
 mod commit;
 mod history;
@@ -13,6 +14,7 @@ mod read;
 mod replica;
 mod roster;
 mod shard;
+mod shared;
 mod shorten;
 mod turn;
 
@@ -32,6 +34,7 @@ use shard::ShardState;
 use turn::Ask;
 
 pub use replica::{Lost, Upheaval};
+pub use shared::{SharedMemoryStore, Weather};
 
 /// How long things that ended are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
