@@ -223,6 +223,11 @@ impl Replica {
     /// The source cannot be heard from here: stale, and its next word about freshness counts for the
     /// unconfirmed only once the copy has caught up. A snapshot under way is dropped.
     pub fn cut(&mut self, since: StoreTime) {
+        let since = match self.fresh {
+            // It has not been heard all the while.
+            Some(Freshness::Stale { since: earlier }) => earlier.min(since),
+            Some(Freshness::Live | Freshness::Held { .. }) | None => since,
+        };
         self.fresh = Some(Freshness::Stale { since });
         self.apart = true;
         self.staged = None;

@@ -4,12 +4,14 @@
 //! they end in. [`Loader`] merges the three sources and holds every value against the table, so that one
 //! run tells all that is wrong, unknown keys included.
 
+mod flags;
 mod kind;
 mod loader;
 mod mistake;
 mod render;
 mod timing;
 
+pub use self::flags::{ConfigFlags, Shown};
 pub use self::kind::Kind;
 pub use self::loader::Loader;
 pub use self::mistake::{Mistake, Mistakes};

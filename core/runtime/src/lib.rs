@@ -8,7 +8,7 @@
 //! | [`rpc`] | shells of a gRPC server and client | [`rpc::serve`], [`rpc::connect`] |
 //! | [`admin`] | metrics, liveness, readiness over HTTP | [`admin::serve`], [`admin::Readiness`] |
 //! | [`shutdown`] | owned tasks, signals, a bounded end | [`shutdown::Shutdown`] |
-//! | [`config`] | file, environment and flags, all mistakes at once | [`config::Loader`], [`config::TimingFlags`] |
+//! | [`config`] | file, environment and flags, all mistakes at once | [`config::ConfigFlags`], [`config::Loader`], [`config::TimingFlags`] |
 //! | [`command_line`] | command-line mistakes as one line and exit code 64 | [`command_line::parse_or_exit`] |
 //! | [`telemetry`] | logs on standard error, a registry of metrics | [`telemetry::install`], [`telemetry::Metrics`] |
 //! | [`exposure`] | loopback only, unless protected | [`exposure::require_loopback_unless`] |

@@ -187,6 +187,30 @@ fn a_snapshot_begins_again_when_its_beginning_is_forgotten() {
 }
 
 #[test]
+fn what_shows_nothing_is_forgotten_like_the_rest() {
+    let (mut history, mut view) = three();
+    history.commit(&[(4, Some(4))]);
+    let saw_the_join = cursor(history.position());
+    history.commit(&[(4, None)]);
+    deliver(&mut view, &history, 1);
+    assert_eq!(answered(&view, &saw_the_join).removals.len(), 1);
+    view.compact(Mono::from_millis(1_000_000));
+    assert_eq!(view.resume(&saw_the_join), Resume::Snapshot);
+    assert_eq!(answered(&view, &view.cursor()).removals, []);
+}
+
+#[test]
+fn a_region_at_rest_can_be_resumed_however_long_another_was_busy() {
+    let (mut history, mut view) = three();
+    load(&mut view, "us", &History::new(1, 7, List::new()), Freshness::Live);
+    history.commit(&[(0, None)]);
+    deliver(&mut view, &history, 1);
+    let before = view.cursor();
+    view.compact(Mono::from_millis(1_000_000));
+    assert_eq!(answered(&view, &before).removals, []);
+}
+
+#[test]
 fn a_user_who_moves_is_never_absent() {
     let (history, mut view) = three();
     load(&mut view, "us", &History::new(1, 0, history.now().clone()), Freshness::Live);

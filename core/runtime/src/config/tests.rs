@@ -186,3 +186,17 @@ fn hostile_values_cannot_break_a_line() {
     assert_eq!(hostile.len(), 1);
     assert!(hostile[0].chars().all(|c| !c.is_control()), "{hostile:?}");
 }
+
+#[test]
+fn flags_show_the_configuration_instead_of_running() {
+    let file = file("name = \"file\"\n");
+    let mut flags = ConfigFlags { config: Some(file.path().to_owned()), ..ConfigFlags::default() };
+    let environment = variables(&[("PRESENCE_TEST__STORE__RETRIES", "7")]);
+    let config: Example = flags.loader(&SETTINGS, "PRESENCE_TEST", environment).load().unwrap();
+    assert_eq!(flags.shown(&SETTINGS, &config), Shown::Nothing);
+    flags.check = true;
+    assert!(matches!(flags.shown(&SETTINGS, &config), Shown::Text(text) if text.contains("good")));
+    flags.print_config = true;
+    let Shown::Text(text) = flags.shown(&SETTINGS, &config) else { panic!("nothing is shown") };
+    assert!(text.contains("name = \"file\"") && text.contains("retries = 7"), "{text}");
+}

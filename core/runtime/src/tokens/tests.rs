@@ -242,3 +242,22 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
     assert!(verifier.verify(&new).is_ok());
     assert!(KeyFile::open(directory.path().join("none")).await.is_err());
 }
+
+#[tokio::test]
+async fn a_followed_file_is_looked_at_until_told_to_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(JWKS_FILE);
+    std::fs::write(&path, keys(1).jwks()).unwrap();
+    let file = KeyFile::open(&path).await.unwrap();
+    let verifier = file.verifier();
+    let (clock, hand) = crate::clock::Clock::manual();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let task = tokio::spawn(file.follow(clock, stop.clone()));
+    std::fs::write(&path, keys(2).jwks()).unwrap();
+    while verifier.keys().ids().ne([keys(2).key_id()]) {
+        hand.advance(crate::limits::RELOAD_LOOK);
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+    task.await.unwrap();
+}

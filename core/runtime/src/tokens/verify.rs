@@ -140,12 +140,18 @@ impl<'de> Deserialize<'de> for NumericDate {
 }
 
 fn refusal_of(error: &Error) -> TokenRefusal {
-    match error.kind() {
-        ErrorKind::InvalidSignature => TokenRefusal::Signature,
-        ErrorKind::InvalidAlgorithm | ErrorKind::MissingAlgorithm => TokenRefusal::Algorithm,
-        ErrorKind::InvalidAudience => TokenRefusal::Audience,
-        ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) => TokenRefusal::Claim,
-        ErrorKind::Json(error) if error.is_data() => TokenRefusal::Claim,
-        _ => TokenRefusal::Malformed,
+    let kind = error.kind();
+    if matches!(kind, ErrorKind::InvalidSignature) {
+        TokenRefusal::Signature
+    } else if matches!(kind, ErrorKind::InvalidAlgorithm | ErrorKind::MissingAlgorithm) {
+        TokenRefusal::Algorithm
+    } else if matches!(kind, ErrorKind::InvalidAudience) {
+        TokenRefusal::Audience
+    } else if matches!(kind, ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_))
+        || matches!(kind, ErrorKind::Json(error) if error.is_data())
+    {
+        TokenRefusal::Claim
+    } else {
+        TokenRefusal::Malformed
     }
 }

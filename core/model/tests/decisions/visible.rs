@@ -1,0 +1,103 @@
+//! What others see of a record, a change, a commit.
+
+use std::time::Duration;
+
+use presence_model::change::{Committed, Visible};
+use presence_model::digest::Digest;
+use presence_model::id::{RegionId, RoomId, Roster};
+use presence_model::member::{self, Update};
+use presence_model::position::{Epoch, Position, Revision};
+use presence_model::profile::Status;
+
+use crate::build::{lease, no_update, state, tab, user};
+use crate::roster::Store;
+
+#[test]
+fn the_strongest_status_and_the_latest_state_are_shown() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    store.join(&ann, &tab(1, 1)).unwrap();
+    store.join(&ann, &tab(2, 2)).unwrap();
+    let mut say = |lease_number, status, text: Option<&'static str>| {
+        let update = Update { status, state: text.map(state), ..no_update(lease(lease_number)) };
+        let change = member::update(&store.read(&ann), &update, store.now).unwrap();
+        change.map(|change| {
+            store.commit(&change).unwrap();
+            let shown = change.after().unwrap();
+            (shown.status, String::from_utf8_lossy(shown.state.as_bytes()).into_owned())
+        })
+    };
+    assert_eq!(say(2, Some(Status::Busy), None), Some((Status::Busy, "{}".to_owned())));
+    assert_eq!(say(1, Some(Status::Away), Some("1")), Some((Status::Busy, "1".to_owned())));
+    assert_eq!(say(2, None, Some("2")), Some((Status::Busy, "2".to_owned())), "also in the same millisecond");
+    assert_eq!(say(1, Some(Status::Available), None), Some((Status::Busy, "2".to_owned())));
+    assert_eq!(say(2, Some(Status::Away), None), Some((Status::Available, "2".to_owned())));
+    assert_eq!(say(2, Some(Status::Away), Some("2")), None, "an unchanged update is no update");
+}
+
+#[test]
+fn the_latest_state_is_shown_after_the_clock_went_back() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    store.join(&ann, &tab(1, 1)).unwrap();
+    store.now = store.now.before(Duration::from_secs(60));
+    store.join(&ann, &tab(2, 2)).unwrap();
+    let update = Update { state: Some(state("new")), ..no_update(lease(2)) };
+    let change = member::update(&store.read(&ann), &update, store.now).unwrap().unwrap();
+    assert_eq!(change.after().unwrap().state, state("new"));
+}
+
+#[test]
+fn two_devices_in_antiphase_show_one_status() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    store.join(&ann, &tab(1, 1)).unwrap();
+    store.join(&ann, &tab(2, 2)).unwrap();
+    for step in 0..10 {
+        let (up, down) = if step % 2 == 0 { (1, 2) } else { (2, 1) };
+        for (number, status) in [(up, Status::Available), (down, Status::Away)] {
+            store.pass(Duration::from_millis(50));
+            let update = Update { status: Some(status), ..no_update(lease(number)) };
+            if let Some(change) = member::update(&store.read(&ann), &update, store.now).unwrap() {
+                store.commit(&change).unwrap();
+                assert_eq!(change.visible(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_tab_and_the_first_of_two_goodbyes_show_nothing() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    let first = store.join(&ann, &tab(1, 1)).unwrap().change.unwrap();
+    assert!(matches!(first.visible(), Some(Visible::Upsert(_))));
+    let second = store.join(&ann, &tab(2, 2)).unwrap().change.unwrap();
+    assert_eq!(second.visible(), None);
+    let goodbye = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    store.commit(&goodbye).unwrap();
+    assert_eq!((goodbye.visible(), goodbye.removal), (None, None));
+    let last = member::leave(&store.read(&ann), lease(2), store.now).unwrap();
+    assert!(matches!(last.visible(), Some(Visible::Removal(_))));
+}
+
+#[test]
+fn a_commit_tells_its_members_sorted_with_the_digest_carried_on() {
+    let (mut store, now) = (Store::new(), Store::new().now);
+    let gone = store.join(&user("zoe"), &tab(1, 1)).unwrap();
+    let leave = member::leave(&store.read(&user("zoe")), gone.lease, now).unwrap();
+    let come = |name, number| {
+        let granted = member::join(&store.read(&user(name)), &tab(1, number), now).unwrap();
+        *granted.change.unwrap()
+    };
+    let changes = [come("cid", 3), leave, come("ann", 2)];
+    let roster = Roster { region: RegionId::new("here").unwrap(), room: RoomId::new("r").unwrap() };
+    let position = Position { epoch: Epoch { minted_ms: 4, random: 2 }, revision: Revision(9) };
+    let told = Committed::new(roster, position, store.digest, &changes, now);
+    let delta = &told.delta;
+    assert_eq!((delta.epoch, delta.from, delta.to), (position.epoch, Revision(8), Revision(9)));
+    assert_eq!(delta.upserts.iter().map(|m| m.user.as_str()).collect::<Vec<_>>(), ["ann", "cid"]);
+    assert_eq!(delta.removals.iter().map(|r| r.user.as_str()).collect::<Vec<_>>(), ["zoe"]);
+    let digest = delta.upserts.iter().fold(Digest::default(), |sum, member| sum.plus(Digest::of(member)));
+    assert_eq!(delta.digest, digest);
+    assert_eq!(
+        told.transitions.iter().map(|(user, _)| user.as_str()).collect::<Vec<_>>(),
+        ["cid", "zoe", "ann"]
+    );
+}
