@@ -16,6 +16,9 @@ mod sweep;
 mod transitions;
 mod watchers;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use presence_model::claim::{Claims, TokenRefusal};

@@ -107,9 +107,10 @@ impl Driver {
         }
     }
 
-    /// Several links broke at once: none of their edges counts as dead.
+    /// Several links broke at once: none of their edges counts as dead. A broken mark cannot be mended
+    /// under its own number, so the whole note goes; the next link writes a new one.
     pub(super) fn take_break_back(&mut self, edge: Incarnation, link: LinkNumber) {
-        self.wish(edge, link, Wish::Linked);
+        self.wish(edge, link, Wish::Gone);
     }
 
     /// Links are to be written again, and everything renewed: at the start of a hold or a new epoch.
@@ -204,7 +205,7 @@ impl Driver {
         for state in edges {
             let Some(since) = state.broken_since else { continue };
             match self.links.of_edge(state.edge) {
-                Some((_, link)) if link >= state.link => self.write_again(state.edge),
+                Some((_, link)) if link >= state.link => self.mark_linked(&state, link),
                 Some(_) | None => {
                     let left = self.settings.timings.edge_lost.saturating_sub(store_now.since(since));
                     if left.is_zero() {
@@ -216,6 +217,14 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// A link that is open here is marked broken: a remnant of an older one, or of data that came back.
+    fn mark_linked(&mut self, state: &EdgeState, link: LinkNumber) {
+        if link == state.link {
+            self.ask(Command::Forget { edge: state.edge, link }, Pending::Unheeded);
+        }
+        self.write_again(state.edge);
     }
 
     /// Shortens what is held through a lost edge, in the shards whose turn is ours and which are not

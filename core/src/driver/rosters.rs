@@ -38,8 +38,8 @@ enum Sync {
     Loading(Loading),
     /// History since its own position is asked for.
     CatchingUp,
-    /// Loading could not go on; it starts again then.
-    Waiting(Mono),
+    /// Loading could not go on; it starts again in a while.
+    Waiting,
 }
 
 #[derive(Debug)]
@@ -64,6 +64,8 @@ pub(super) struct Rosters {
     /// Those that are not in step.
     behind: BTreeSet<Roster>,
     idle: BTreeSet<(Mono, Roster)>,
+    /// When loading is tried again.
+    retries: BTreeSet<(Mono, Roster)>,
     serial: u64,
     tail: Tail,
     compact_at: Mono,
@@ -89,13 +91,15 @@ impl Rosters {
 
     /// When a load is to be tried again, the tail asked for or history forgotten.
     pub(super) fn due(&self) -> Option<Mono> {
-        let waits = |roster: &Roster| match self.copies.get(roster)?.sync {
-            Sync::Waiting(until) => Some(until),
-            Sync::InStep | Sync::Loading(_) | Sync::CatchingUp => None,
-        };
-        let retry = self.behind.iter().filter_map(waits).min();
+        let retry = self.retries.first().map(|(at, _)| *at);
         let compact = (!self.copies.is_empty()).then_some(self.compact_at);
         retry.into_iter().chain(self.tail.due()).chain(compact).min()
+    }
+
+    /// How many copies there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.copies.len()
     }
 
     fn next_serial(&mut self) -> u64 {
@@ -119,7 +123,7 @@ impl Driver {
         let copy = Copy {
             replica: Replica::cold(),
             shard: self.shard(roster),
-            sync: Sync::Waiting(self.now),
+            sync: Sync::Waiting,
             serial: 0,
             buffer: VecDeque::new(),
             overflowed: false,
@@ -205,7 +209,7 @@ impl Driver {
                 self.followed(&commit.roster, &applied, &commit.delta);
             }
             Sync::Loading(_) | Sync::CatchingUp => copy.keep(&commit.delta),
-            Sync::Waiting(_) => {}
+            Sync::Waiting => {}
         }
     }
 

@@ -40,6 +40,13 @@ impl Transitions {
         self.sent.insert(roster.clone(), Sent { transitions, seen: Vec::new() });
     }
 
+    /// It is known what became of a transition; whether that was in doubt.
+    fn settle(&mut self, roster: &Roster, user: &UserId, transition: &Transition) -> bool {
+        let before = self.in_doubt.len();
+        self.in_doubt.retain(|(r, u, t)| !(r == roster && u == user && t == transition));
+        self.in_doubt.len() < before
+    }
+
     /// The commit under way was not carried out.
     pub(super) fn forget(&mut self, roster: &Roster) {
         self.sent.remove(roster);
@@ -59,6 +66,7 @@ impl Driver {
         for (user, transition) in sent.transitions {
             if !refused.contains_key(&user) {
                 let roster = roster.clone();
+                self.transitions.settle(&roster, &user, &transition);
                 self.log(TransitionLine { roster, user, transition, position, at });
             }
         }
@@ -124,16 +132,12 @@ impl Driver {
             position: Position { epoch: commit.delta.epoch, revision: commit.delta.to },
             at: commit.at,
         };
-        if let Some(sent) = self.transitions.sent.get_mut(&commit.roster)
-            && sent.transitions.iter().any(same)
-        {
-            sent.seen.push(line());
-        }
-        let doubted =
-            |(r, u, t): &(Roster, UserId, Transition)| *r == commit.roster && u == user && t == transition;
-        if let Some(found) = self.transitions.in_doubt.iter().position(doubted) {
-            self.transitions.in_doubt.remove(found);
-            self.log(line());
+        let doubted = self.transitions.settle(&commit.roster, user, transition);
+        match self.transitions.sent.get_mut(&commit.roster) {
+            // Tried again, and the answer is still to come: it is logged with that.
+            Some(sent) if sent.transitions.iter().any(same) => sent.seen.push(line()),
+            Some(_) | None if doubted => self.log(line()),
+            Some(_) | None => {}
         }
     }
 }

@@ -106,19 +106,21 @@ impl Driver {
 
     /// Tries again what could not be loaded.
     pub(in crate::driver) fn retry_loads(&mut self) {
-        let waits = |roster: &&Roster| {
-            let sync = self.rosters.copies.get(roster).map(|copy| &copy.sync);
-            matches!(sync, Some(Sync::Waiting(until)) if *until <= self.now)
-        };
-        let due: Vec<Roster> = self.rosters.behind.iter().filter(waits).cloned().collect();
-        for roster in due {
-            self.load(&roster);
+        while let Some((at, roster)) = self.rosters.retries.first().cloned()
+            && at <= self.now
+        {
+            self.rosters.retries.pop_first();
+            let sync = self.rosters.copies.get(&roster).map(|copy| &copy.sync);
+            if matches!(sync, Some(Sync::Waiting)) {
+                self.load(&roster);
+            }
         }
     }
 
     fn load_later(&mut self, roster: &Roster) {
         if let Some(copy) = self.rosters.copies.get_mut(roster) {
-            copy.sync = Sync::Waiting(self.now + STORE_RETRY);
+            copy.sync = Sync::Waiting;
+            self.rosters.retries.insert((self.now + STORE_RETRY, roster.clone()));
         }
     }
 
@@ -223,7 +225,7 @@ impl Driver {
                     Some(_) | None => self.get_in_step(roster),
                 }
             }
-            Sync::InStep | Sync::Waiting(_) => {}
+            Sync::InStep | Sync::Waiting => {}
         }
     }
 
@@ -245,7 +247,7 @@ impl Driver {
                     self.followed(roster, &applied, &delta);
                 }
                 Sync::Loading(_) | Sync::CatchingUp => copy.keep(&delta),
-                Sync::Waiting(_) => {}
+                Sync::Waiting => {}
             }
         }
         self.tell_watchers(roster);

@@ -1,0 +1,11 @@
+//! Stories on a small world: drivers over one memory store, edges that beat and renew, watchers that
+//! keep copies; time is driven, and the store can be away, slow, lossy, emptied or set to another time.
+
+mod edges;
+mod joins;
+mod outages;
+mod queries;
+mod releases;
+mod silence;
+mod watching;
+mod world;

@@ -1,0 +1,216 @@
+//! What the store does to us, and what must be seen of it.
+
+use presence_model::link::{LinkRefusal, RequestId};
+use presence_model::replica::Freshness;
+
+use super::world::{World, ms, secs};
+use crate::store::memory::Upheaval;
+
+#[test]
+fn a_lost_answer_to_a_commit_is_decided_again_and_granted_once() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.faults.lose_commit_answers = 1;
+    let mut up = world.join_up("ann", 1);
+    up.generation = None;
+    let request = world.send_join(edge, "ann", up);
+    let grant = world.joined(edge, request).unwrap();
+    assert!(!grant.resumed);
+    world.run(ms(20));
+    world.faults.lose_commit_answers = 1;
+    world.leave(edge, "ann", grant.lease).unwrap();
+    world.run(ms(20));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann left"]);
+    assert_eq!(world.log(), ["ann joined", "ann ended left"], "logged once, by the tail");
+}
+
+#[test]
+fn a_lost_commit_is_committed_again() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.faults.lose_commits = 2;
+    let grant = world.join(edge, "ann", 1);
+    world.run(ms(20));
+    assert_eq!(world.stored("r"), ["ann"]);
+    assert_eq!(world.log(), ["ann joined"]);
+    world.leave(edge, "ann", grant.lease).unwrap();
+}
+
+#[test]
+fn while_the_store_is_away_arrivals_are_told_and_renewals_wait() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.faults.away = vec![0];
+    world.renew(edge);
+    let refused = world.try_join(edge, "bob", 1);
+    assert!(matches!(refused, Err(LinkRefusal::Unavailable { .. })), "{refused:?}");
+    let before = world.edges[edge].renewed.len();
+    world.run(secs(7));
+    assert!(matches!(world.watchers[&watch].freshness.last(), Some(Freshness::Stale { .. })));
+    let beat = world.edges[edge].beats().last().map(|(_, reachable)| *reachable);
+    assert_eq!(beat, Some(false));
+    assert_eq!(world.edges[edge].renewed.len(), before, "not acknowledged");
+    world.faults.away.clear();
+    world.run(secs(2));
+    assert!(world.edges[edge].renewed.len() > before, "written when it was back");
+    assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}
+
+#[test]
+fn a_rejoin_waits_for_the_store_where_an_arrival_is_refused() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.faults.away = vec![0];
+    let mut up = world.join_up("ann", 1);
+    up.rejoin = Some(world.store_now());
+    let request = world.send_join(edge, "ann", up);
+    world.run(secs(5));
+    assert!(!world.edges[edge].joined.contains_key(&request));
+    world.faults.away.clear();
+    world.joined(edge, request).unwrap();
+}
+
+#[test]
+fn an_outage_longer_than_a_ttl_ends_nobody_who_is_there() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.faults.away = vec![0];
+    world.run(secs(60));
+    world.faults.away.clear();
+    world.run(secs(120));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+    assert!(world.watchers[&watch].freshness.iter().any(|f| matches!(f, Freshness::Held { .. })));
+    assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
+    assert_eq!(world.watchers[&watch].gaps, 0);
+}
+
+#[test]
+fn a_store_that_comes_back_every_fourteen_seconds_ends_nobody_early() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    for _ in 0..12 {
+        world.faults.away = vec![0];
+        world.run(secs(14));
+        world.faults.away.clear();
+        world.run(secs(1));
+    }
+    world.run(secs(60));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}
+
+/// Scenario 10.
+#[test]
+fn the_only_core_stopped_for_three_ttl_ends_nobody_live_when_it_goes_on() {
+    let mut world = World::new();
+    let edges = [world.edge(0), world.edge(0)];
+    let watch = world.watch(0, 1);
+    world.join(edges[0], "ann", 1);
+    world.join(edges[1], "bob", 1);
+    world.run(secs(20));
+    world.sleep(0, true);
+    world.edges[edges[1]].running = false;
+    world.run(secs(135));
+    world.sleep(0, false);
+    world.run(secs(30));
+    assert_eq!(world.watchers[&watch].shown(), ["ann", "bob"], "held");
+    world.run(secs(30));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-bob lease_expired"], "dead ones within a ttl");
+}
+
+#[test]
+fn a_clock_that_steps_ends_nobody() {
+    for step in [60_000, -60_000] {
+        let mut world = World::new();
+        let edges = [world.edge(0), world.edge(0)];
+        let watch = world.watch(0, 1);
+        world.join(edges[0], "ann", 1);
+        let bob = world.join(edges[1], "bob", 1);
+        world.run(secs(20));
+        world.release(edges[1], bob.lease);
+        world.skew_ms = step;
+        world.run(secs(30));
+        assert_eq!(world.watchers[&watch].shown(), ["ann", "bob"], "held after a step of {step} ms");
+        world.run(secs(50));
+        assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-bob connection_lost"], "step {step} ms");
+        assert!(world.edges[edges[0]].unknown.is_empty());
+    }
+}
+
+#[test]
+fn a_restart_with_all_data_shows_nothing_but_a_hold() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    let grant = world.join(edge, "ann", 1);
+    world.run(secs(20));
+    let told = world.edges[edge].renew_alls();
+    let now = world.store_now();
+    world.store.suffer(Upheaval::Restart, now);
+    world.run(secs(2));
+    assert!(world.edges[edge].renew_alls() > told, "everything is renewed at a new epoch");
+    assert!(matches!(world.watchers[&watch].freshness.last(), Some(Freshness::Held { .. })));
+    world.join(edge, "bob", 1);
+    world.run(ms(50));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob"]);
+    world.leave(edge, "ann", grant.lease).unwrap();
+    world.run(secs(60));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-ann left"]);
+    assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
+}
+
+#[test]
+fn after_data_loss_those_who_are_there_join_again_unseen_and_the_others_go_after_the_hold() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    let up = world.join_up("ann", 1);
+    let request = world.send_join(edge, "ann", up.clone());
+    let ann = world.joined(edge, request).unwrap();
+    world.join(edge, "bob", 1);
+    world.run(secs(20));
+    let now = world.store_now();
+    world.store.suffer(Upheaval::RestartEmpty, now);
+    world.run(secs(5));
+    assert!(world.edges[edge].unknown.contains(&ann.lease), "the edge hears that its lease is unknown");
+    assert_eq!(world.watchers[&watch].shown(), ["ann", "bob"], "nobody is seen to leave");
+    let mut rejoin = up;
+    rejoin.request = RequestId(888_888);
+    rejoin.rejoin = Some(ann.since);
+    let request = world.send_join(edge, "ann", rejoin);
+    let again = world.joined(edge, request).unwrap();
+    assert_eq!(again.since, ann.since);
+    world.run(secs(60));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-bob unconfirmed"]);
+}
+
+/// Scenario 38: a decision of long ago arrives now.
+#[test]
+fn a_command_that_was_long_under_way_ends_nobody_live() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(1);
+    let watch = world.watch(1, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(2));
+    world.edges[edge].running = false;
+    world.run(secs(44));
+    // From here on whatever the first core decides is held back, also that Ann is overdue.
+    world.faults.hold_back = Some(0);
+    world.edges[edge].running = true;
+    world.link(edge, 1);
+    world.renew(edge);
+    world.run(secs(60));
+    world.let_go();
+    world.run(secs(20));
+    let saw = &world.watchers[&watch].saw;
+    assert!(saw.iter().filter(|saw| saw.starts_with("-ann")).count() <= 1, "{saw:?}");
+}

@@ -1,0 +1,88 @@
+//! Questions are answered from a settled store, or refused.
+
+use presence_model::position::Revision;
+use presence_model::record::LeaseState;
+use presence_model::replica::Freshness;
+
+use super::world::{World, ms, room, secs, user};
+use crate::driver::{Answer, Query, QueryRefusal};
+
+#[test]
+fn a_room_is_told_in_pages_with_count_and_position() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    for n in 0..7 {
+        world.join(edge, &format!("user-{n}"), 1);
+    }
+    let mut after = None;
+    let mut all = Vec::new();
+    loop {
+        let answer = world.ask(Query::Room { room: room("r"), after, count: 3 }).unwrap();
+        let Answer::Room { members, more, count, position, freshness } = answer else { panic!("a room") };
+        assert_eq!((count, position.revision, freshness), (7, Revision(7), Freshness::Live));
+        after = members.last().map(|member| member.user.clone());
+        all.extend(members.into_iter().map(|member| member.user.as_str().to_owned()));
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(all, (0..7).map(|n| format!("user-{n}")).collect::<Vec<_>>());
+    let count = world.ask(Query::Count { room: room("r") }).unwrap();
+    assert!(matches!(count, Answer::Count { count: 7, .. }), "{count:?}");
+}
+
+#[test]
+fn rooms_with_members_are_listed_by_prefix() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let ask = |world: &mut World, prefix: &str| {
+        world.ask(Query::Rooms { prefix: prefix.into(), after: None, count: 10 }).unwrap()
+    };
+    assert_eq!(ask(&mut world, ""), Answer::Rooms { rooms: vec![(room("r"), 1)], more: false });
+    assert_eq!(ask(&mut world, "x"), Answer::Rooms { rooms: vec![], more: false });
+}
+
+#[test]
+fn explain_tells_leases_and_what_ended() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let old = world.join(edge, "ann", 1);
+    let new = world.join(edge, "ann", 2);
+    world.release(edge, new.lease);
+    let explain = Query::Explain { room: room("r"), user: user("ann") };
+    let Answer::Explain(told) = world.ask(explain.clone()).unwrap() else { panic!("explained") };
+    assert_eq!(told.leases.len(), 1);
+    let (lease, state, shortened) = told.leases[0];
+    assert_eq!(lease, new.lease);
+    assert!(matches!(state, LeaseState::Grace { .. }));
+    assert!(shortened.is_some());
+    assert!(told.read.record.is_some_and(|record| record.session_of(old.lease).is_none()));
+    world.run(secs(13));
+    let Answer::Explain(told) = world.ask(explain).unwrap() else { panic!("explained") };
+    assert!(told.read.record.is_none());
+    assert_eq!(told.read.tombstones.len(), 1);
+}
+
+/// G1: the sweeping core sleeps, and a read of the other must not show whom it should have ended.
+#[test]
+fn a_read_waits_for_a_sweep_and_shows_nobody_overdue() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    let grant = world.join(edge, "ann", 1);
+    world.run(secs(5));
+    world.release(edge, grant.lease);
+    world.run(ms(11_500));
+    world.sleep(1, true);
+    world.run(ms(2_500));
+    let answer = world.ask(Query::Count { room: room("r") }).unwrap();
+    assert!(matches!(answer, Answer::Count { count: 0, .. }), "{answer:?}");
+}
+
+#[test]
+fn a_question_while_the_store_is_away_is_refused() {
+    let mut world = World::new();
+    world.faults.away = vec![0];
+    let refused = world.ask(Query::Count { room: room("r") });
+    assert!(matches!(refused, Err(QueryRefusal::Unavailable { .. })), "{refused:?}");
+}

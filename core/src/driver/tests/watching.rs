@@ -1,0 +1,283 @@
+//! Watchers: snapshots, deltas, resume, and what a slow one costs.
+
+use presence_model::position::{Position, Revision};
+use presence_model::profile::Status;
+use presence_model::watch::Level;
+
+use super::world::{World, ms, room, roster, secs};
+use crate::driver::tests::world::watcher::open;
+use crate::limits::ROOMS_PER_WATCH_MAX;
+use crate::store::memory::Upheaval;
+
+#[test]
+fn a_watcher_gets_a_snapshot_in_pages_and_then_deltas() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    for n in 0..1_500 {
+        let name = format!("user-{n:04}");
+        let up = world.join_up(&name, 1);
+        world.send_join(edge, &name, up);
+    }
+    world.run(secs(1));
+    let watch = world.watch(0, 1);
+    world.run(ms(50));
+    assert!(world.watchers[&watch].pages > 1, "{} pages", world.watchers[&watch].pages);
+    assert_eq!(world.watchers[&watch].shown().len(), 1_500);
+    world.join(edge, "zoe", 1);
+    world.run(ms(20));
+    assert_eq!(world.watchers[&watch].shown().len(), 1_501);
+    assert_eq!((world.watchers[&watch].gaps, world.watchers[&watch].deltas), (0, 1));
+}
+
+#[test]
+fn a_roster_that_changes_while_it_is_loaded_comes_out_whole() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let mut leases = Vec::new();
+    for n in 0..1_500 {
+        let name = format!("user-{n:04}");
+        let up = world.join_up(&name, 1);
+        leases.push((name.clone(), world.send_join(edge, &name, up)));
+    }
+    world.run(secs(1));
+    let key = world.watch_nothing(0, 1);
+    world.open(key, open("r", None));
+    for n in [3, 600, 1_200, 1_499] {
+        let (name, request) = leases[n].clone();
+        let lease = world.joined(edge, request).unwrap().lease;
+        world.leave(edge, &name, lease).unwrap();
+        world.run(ms(1));
+    }
+    world.join(edge, "aaa", 1);
+    world.run(secs(1));
+    assert_eq!(world.watchers[&key].shown(), world.stored("r"));
+    assert_eq!(world.watchers[&key].gaps, 0);
+}
+
+#[test]
+fn a_watcher_that_does_not_read_is_given_one_collapsed_delta_afterwards() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    let lease = world.join(edge, "ann", 1).lease;
+    world.run(ms(20));
+    world.watchers.get_mut(&watch).unwrap().stalled = true;
+    let bob = world.join(edge, "bob", 1).lease;
+    world.run(ms(20));
+    let (batches, deltas) = (world.watchers[&watch].batches, world.watchers[&watch].deltas);
+    for _ in 0..20 {
+        world.update(edge, ("ann", lease), Status::Busy, None).unwrap();
+        world.update(edge, ("ann", lease), Status::Away, None).unwrap();
+    }
+    world.leave(edge, "bob", bob).unwrap();
+    assert_eq!(world.watchers[&watch].batches, batches, "one at a time");
+    world.ready(watch);
+    world.run(ms(20));
+    assert_eq!(world.watchers[&watch].deltas, deltas + 1);
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "~ann", "-bob left"]);
+    assert_eq!(world.watchers[&watch].gaps, 0);
+}
+
+/// Scenario 19: five times in a row, at either core, and before any delta.
+#[test]
+fn resume_is_contiguous_at_whichever_core() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let mut watch = world.watch(0, 1);
+    for n in 0..5 {
+        let had = world.unwatch(watch);
+        watch = world.resume((n + 1) % 2, 10 + n as u64, had);
+        let watcher = &world.watchers[&watch];
+        // The core that has no copy yet has no history either: the store's serves.
+        assert_eq!((watcher.pages, watcher.gaps), (0, 0), "time {n}");
+        assert!(watcher.saw.is_empty());
+        assert!(!watcher.freshness.is_empty(), "it hears that nothing was missed");
+    }
+    world.join(edge, "bob", 1);
+    world.run(ms(20));
+    assert_eq!(world.watchers[&watch].saw, ["+bob"]);
+}
+
+/// Scenarios 20 and 40.
+#[test]
+fn who_left_or_came_and_left_while_away_is_learnt_on_resume() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    let ann = world.join(edge, "ann", 1).lease;
+    let watch = world.watch(0, 1);
+    let had = world.unwatch(watch);
+    world.leave(edge, "ann", ann).unwrap();
+    let bob = world.join(edge, "bob", 1).lease;
+    world.leave(edge, "bob", bob).unwrap();
+    let watch = world.resume(1, 2, had);
+    assert_eq!(world.watchers[&watch].saw, ["-ann left"], "of Bob nothing is seen");
+    assert_eq!((world.watchers[&watch].pages, world.watchers[&watch].gaps), (0, 0));
+}
+
+/// Scenario 18, and 43: what history does not reach back to is answered by a snapshot.
+#[test]
+fn a_cursor_behind_history_gets_a_snapshot_with_real_differences_only() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let bob = world.join(edge, "bob", 1).lease;
+    let watch = world.watch(0, 1);
+    let had = world.unwatch(watch);
+    world.leave(edge, "bob", bob).unwrap();
+    world.run(secs(3_700));
+    let zoe = world.join(edge, "zoe", 1).lease;
+    world.run(ms(20));
+    let watch = world.resume(0, 2, had);
+    world.run(secs(1));
+    assert!(world.watchers[&watch].pages > 0);
+    assert_eq!(world.watchers[&watch].saw, ["-bob unconfirmed", "+zoe"]);
+    world.leave(edge, "zoe", zoe).unwrap();
+}
+
+#[test]
+fn a_cursor_from_the_future_costs_a_snapshot_and_nothing_else() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let watch = world.watch(0, 1);
+    let at = world.watchers[&watch].position().unwrap();
+    let key = world.watch_nothing(0, 2);
+    let ahead = Position { revision: Revision(at.revision.0 + 1_000), ..at };
+    world.open(key, open("r", Some(ahead)));
+    world.run(ms(50));
+    assert_eq!(world.watchers[&key].saw, ["+ann"]);
+    assert_eq!(world.watchers[&key].pages, 1);
+    world.join(edge, "bob", 1);
+    world.run(ms(20));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob"]);
+    assert_eq!(world.watchers[&key].saw, ["+ann", "+bob"]);
+}
+
+#[test]
+fn a_core_behind_what_somebody_has_seen_reads_the_store_first() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    let slow = world.watch(1, 1);
+    let fast = world.watch(0, 2);
+    world.run(ms(100));
+    world.faults.away = vec![1];
+    world.join(edge, "ann", 1);
+    world.run(ms(100));
+    assert_eq!(world.watchers[&fast].saw, ["+ann"]);
+    assert!(world.watchers[&slow].saw.is_empty());
+    let seen = world.watchers[&fast].position();
+    let had = world.watchers[&slow].position();
+    world.faults.away.clear();
+    let mut ask = open("r", had);
+    ask.at_least = open("r", seen).cursor;
+    world.open(slow, ask);
+    world.run(ms(10));
+    assert_eq!(world.watchers[&slow].saw, ["+ann"]);
+    assert_eq!(world.watchers[&slow].gaps, 0);
+}
+
+#[test]
+fn counts_are_told_and_paced() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let key = world.watch_nothing(0, 1);
+    world.open(key, presence_model::watch::OpenRoom { level: Level::Count, ..open("r", None) });
+    world.run(ms(20));
+    for n in 0..10 {
+        world.join(edge, &format!("user-{n}"), 1);
+    }
+    world.run(secs(1));
+    let counts = &world.watchers[&key].counts;
+    assert_eq!(counts.first(), Some(&0));
+    assert_eq!(counts.last(), Some(&10));
+    assert!(counts.len() <= 4, "{counts:?}");
+}
+
+#[test]
+fn an_interval_is_kept_and_the_first_answer_is_not_delayed() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let key = world.watch_nothing(0, 1);
+    let min_interval = secs(5);
+    world.open(key, presence_model::watch::OpenRoom { min_interval, ..open("r", None) });
+    world.run(ms(20));
+    assert_eq!(world.watchers[&key].pages, 1);
+    world.join(edge, "ann", 1);
+    world.run(ms(20));
+    assert_eq!(world.watchers[&key].saw, ["+ann"], "after a pause at once");
+    world.join(edge, "bob", 1);
+    world.join(edge, "cat", 1);
+    world.run(ms(4_500));
+    assert_eq!(world.watchers[&key].saw, ["+ann"]);
+    world.run(ms(500));
+    assert_eq!(world.watchers[&key].saw, ["+ann", "+bob", "+cat"]);
+    assert_eq!(world.watchers[&key].deltas, 2);
+}
+
+#[test]
+fn progress_comes_with_every_beat_but_not_while_something_may_be_missing() {
+    let mut world = World::new();
+    let watch = world.watch(0, 1);
+    world.run(secs(10));
+    let seen = world.watchers[&watch].progress.len();
+    assert!((9..=10).contains(&seen), "{seen}");
+    world.faults.away = vec![0];
+    world.run(secs(6));
+    let seen = world.watchers[&watch].progress.len();
+    world.run(secs(10));
+    assert_eq!(world.watchers[&watch].progress.len(), seen);
+    world.faults.away.clear();
+    world.run(secs(4));
+    assert!(world.watchers[&watch].progress.len() > seen);
+}
+
+#[test]
+fn a_new_epoch_is_a_snapshot_that_announces_only_what_differs() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(2));
+    let had = world.unwatch(watch);
+    let now = world.store_now();
+    world.store.suffer(Upheaval::Restart, now);
+    world.run(secs(2));
+    let watch = world.resume(0, 2, had);
+    assert!(world.watchers[&watch].saw.is_empty());
+    assert_eq!(world.watchers[&watch].pages, 1);
+}
+
+#[test]
+fn closed_rooms_are_quiet_and_their_copies_are_bounded() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.close_room(watch, "r");
+    world.join(edge, "ann", 1);
+    world.run(secs(1));
+    assert!(world.watchers[&watch].saw.is_empty());
+    for n in 0..crate::limits::IDLE_ROSTERS_MAX + 50 {
+        world.open(watch, open(&format!("room-{n}"), None));
+        world.close_room(watch, &format!("room-{n}"));
+    }
+    world.run(secs(1));
+    assert!(world.copies(0) <= crate::limits::IDLE_ROSTERS_MAX);
+    assert!(!world.has_copy(0, &roster("r")), "the longest unused went first");
+    assert!(world.has_copy(0, &presence_model::id::Roster { room: room("room-300"), ..roster("r") }));
+}
+
+#[test]
+fn more_rooms_than_a_watch_may_have_are_refused_and_the_watch_stays() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    for n in 0..ROOMS_PER_WATCH_MAX {
+        world.open(watch, open(&format!("room-{n}"), None));
+    }
+    assert_eq!(world.watchers[&watch].refused.len(), 1);
+    world.run(secs(1));
+    world.join(edge, "ann", 1);
+    world.run(secs(1));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}
