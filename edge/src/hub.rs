@@ -3,12 +3,43 @@
 //! `handle(input, now) → effects` and `poll_timeout`. The shell owns sockets and streams and carries
 //! effects out; the simulator does the same over a simulated network.
 
+mod answers;
+mod counts;
+mod drain;
+mod link;
+mod liveness;
+mod pump;
+mod renewals;
+mod requests;
+mod rooms;
+mod sessions;
+mod table;
+#[cfg(test)]
+mod tests;
+mod uplink;
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
 use presence_model::claim::{Claims, TokenRefusal};
 use presence_model::id::{ConnectionId, EdgeName, Incarnation, RegionId};
-use presence_model::link::{Hello, LinkDown, LinkUp};
+use presence_model::lease::LeaseId;
+use presence_model::link::{Hello, LinkDown, LinkUp, UnansweredJoin};
+use presence_model::reason::ReleaseReason;
 use presence_model::time::Mono;
+use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchUp};
+use presence_model::wheel::Wheel;
+use rand::SeedableRng as _;
+use rand::rngs::Xoshiro256PlusPlus;
 
+pub use self::counts::{HubCounts, Reconnects};
+use self::drain::Draining;
+use self::link::Link;
+use self::renewals::Renewals;
+use self::requests::Requests;
+use self::rooms::{RoomKey, Rooms};
+use self::table::Table;
 use crate::protocol::{ClientMessage, CloseCode, ErrorCode, Payload};
 
 /// A connection in the hub's table: reused after it closed, hence with a version.
@@ -119,24 +150,129 @@ pub struct HubSettings {
 /// The edge's hub.
 pub struct Hub {
     settings: HubSettings,
+    timings: Timings,
+    chance: Xoshiro256PlusPlus,
+    conns: Table,
+    rooms: Rooms,
+    /// Which stay a lease belongs to. Looked up, never walked through.
+    leases: HashMap<LeaseId, (ConnKey, RoomKey), foldhash::fast::FixedState>,
+    wheel: Wheel<ConnKey>,
+    link: Link,
+    renewals: Renewals,
+    requests: Requests,
+    /// Given up, and not yet said.
+    releasing: BTreeMap<ReleaseReason, Vec<LeaseId>>,
+    /// Joins whose answer will not be seen, and not yet said.
+    unanswered: Vec<UnansweredJoin>,
+    /// Connections to be looked at before an input is done.
+    dirty: Vec<ConnKey>,
+    drain: Option<Draining>,
+    /// When this process was found to run again.
+    thawed: Option<Mono>,
+    counts: HubCounts,
+}
+
+/// What an input is handled with.
+struct Cx<'a> {
+    now: Mono,
+    out: &'a mut Vec<Effect>,
 }
 
 impl Hub {
     /// A hub that is not linked yet: call `handle(Input::Tick, …)` first.
     #[must_use]
     pub fn new(settings: HubSettings) -> Self {
-        Self { settings }
+        let timings = settings.timings;
+        Self {
+            chance: Xoshiro256PlusPlus::seed_from_u64(settings.seed),
+            conns: Table::default(),
+            rooms: Rooms::new(settings.region.clone(), timings.link_beat, timings.grace),
+            leases: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(settings.seed)),
+            wheel: Wheel::new(liveness::tick_of(&timings)),
+            link: Link::new(&timings),
+            renewals: Renewals::new(&timings),
+            requests: Requests::default(),
+            releasing: BTreeMap::new(),
+            unanswered: Vec::new(),
+            dirty: Vec::new(),
+            drain: None,
+            thawed: None,
+            counts: HubCounts::default(),
+            settings,
+            timings,
+        }
     }
 
     /// Takes one input; the effects are appended in the order in which they must be carried out.
     pub fn handle(&mut self, input: Input, now: Mono, effects: &mut Vec<Effect>) {
-        let _ = (input, now, effects, &self.settings);
-        unimplemented!()
+        let cx = &mut Cx { now, out: effects };
+        self.notice_freeze(cx);
+        match input {
+            Input::Accept(connection) => self.accept(connection, cx),
+            Input::Message(key, message, verified) => self.on_message(key, message, verified, cx),
+            Input::Unreadable(key, unreadable) => self.on_unreadable(key, unreadable, cx),
+            Input::Heard(key) => self.heard(key, cx),
+            Input::Written(key) => self.written(key),
+            Input::Closed(key, end) => self.closed(key, end, cx),
+            Input::LinkUp => self.link_opened(cx),
+            Input::Link(down) => self.on_link(down, cx),
+            Input::LinkLost => self.link_lost(cx),
+            Input::WatchUp => self.watch_opened(cx),
+            Input::Watch(down) => self.on_watch(down, cx),
+            Input::WatchLost => self.watch_lost(cx),
+            Input::Drain => self.start_drain(cx),
+            Input::Tick => self.tick(cx),
+        }
+        self.settle(cx);
     }
 
     /// When to call `handle(Input::Tick, …)` next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        unimplemented!()
+        let renewals = if self.link.is_up() { self.renewals.due() } else { None };
+        let drain = self.drain.as_ref().and_then(Draining::due);
+        let link = (!self.is_drained()).then(|| self.link.due(&self.timings));
+        [link, self.wheel.due(), renewals, self.requests.due(), self.rooms.poll_timeout(), drain]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// What happened so far, and how much there is now.
+    #[must_use]
+    pub fn counts(&self) -> HubCounts {
+        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        let tally = self.rooms.watcher().tally();
+        HubCounts {
+            connections: count(self.conns.len()),
+            rooms: count(self.rooms.len()),
+            leases: count(self.leases.len()),
+            link_up: self.link.is_up(),
+            gaps: tally.gaps,
+            differs: tally.differs,
+            renewals_repeated: self.renewals.repeated,
+            ..self.counts
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Cx<'_>) {
+        if !self.is_drained() {
+            self.link_tick(cx);
+        }
+        self.tick_connections(cx);
+        self.tick_requests(cx);
+        self.tick_renewals(cx);
+    }
+
+    /// What every input ends with: flushes that are due, what the core is to be told, what connections
+    /// are to be shown.
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        self.rooms.tick(cx.now);
+        self.spread_news();
+        self.pump(cx);
+        self.tend_watch(cx);
+        self.say_releases(cx);
+        self.say_joins(cx);
+        self.tend_drain(cx);
     }
 }

@@ -1,0 +1,385 @@
+//! What the core says about sessions, and how stays, leases and connections end.
+
+use presence_model::lease::LeaseId;
+use presence_model::link::{GrantDown, LinkRefusal, RequestId};
+use presence_model::reason::{ReleaseReason, RemovalReason};
+use presence_model::refusal::Refusal;
+use presence_model::time::{Mono, StoreTime};
+
+use super::requests::Request;
+use super::rooms::RoomKey;
+use super::sessions::warn_at;
+use super::table::{Session, Showing, Standing, Unsaid};
+use super::{ConnKey, Cx, Effect, Hub};
+use crate::limits::FIRST_MESSAGE_WITHIN;
+use crate::protocol::codes::{RefusalMeans, Told};
+use crate::protocol::{CloseCode, ErrorCode, ServerMessage, Since};
+
+impl Hub {
+    pub(super) fn join_answered(
+        &mut self,
+        request: RequestId,
+        outcome: Result<GrantDown, LinkRefusal>,
+        cx: &mut Cx<'_>,
+    ) {
+        let asked = self.requests.remove(request);
+        match (asked, outcome) {
+            (Some(Request::Join { key, room, again }), Ok(grant)) => {
+                if again {
+                    self.rejoined(key, room, grant, cx)
+                } else {
+                    self.joined(key, room, grant, cx)
+                }
+            }
+            (Some(Request::Join { key, room, again }), Err(refusal)) => {
+                if again {
+                    self.rejoin_refused(key, room, refusal, cx);
+                } else {
+                    self.join_refused(key, room, refusal, cx);
+                }
+            }
+            (Some(Request::Unwanted(join)), Ok(grant)) => {
+                self.leave_lease(grant.lease, (join.room, join.user), cx);
+            }
+            // Nobody waits for it any more: what was granted is given up.
+            (_, Ok(grant)) => self.release(ReleaseReason::TransportLost, grant.lease),
+            (_, Err(_)) => {}
+        }
+    }
+
+    fn joined(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, cx: &mut Cx<'_>) {
+        if !self.grant(key, room, grant, cx.now) {
+            return;
+        }
+        let Some(name) = self.name_in(key, room) else { return };
+        let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) else { return };
+        let since = match std::mem::replace(&mut stay.showing, Showing::No) {
+            Showing::Later(since) => Some(since),
+            showing @ (Showing::No | Showing::Yes(_)) => {
+                stay.showing = showing;
+                None
+            }
+        };
+        let Some(session) = stay.session.as_deref() else { return };
+        let joined = ServerMessage::Joined {
+            room: name,
+            session: session.id.clone(),
+            generation: grant.generation,
+            since: grant.since,
+            resumed: grant.resumed,
+        };
+        self.answer(key, &joined, cx);
+        if let Some(since) = since {
+            self.show(key, room, since, cx.now);
+        }
+        self.say_update(key, room, cx);
+        self.arm(key);
+    }
+
+    fn rejoined(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, cx: &mut Cx<'_>) {
+        self.counts.rejoins += 1;
+        if self.grant(key, room, grant, cx.now) {
+            self.say_update(key, room, cx);
+            self.arm(key);
+        }
+    }
+
+    /// Notes a grant; false, and the lease given up, if its session is gone.
+    fn grant(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, now: Mono) -> bool {
+        let store_time = self.link.store_time(now);
+        let stay = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room));
+        let Some((stay, session)) = stay.and_then(|stay| {
+            let session = stay.session.as_deref_mut()?;
+            stay.token_ends = grant.token_ends;
+            stay.warn_at = Some(warn_at(grant.token_ends, store_time));
+            Some((stay.room, session))
+        }) else {
+            self.release(ReleaseReason::TransportLost, grant.lease);
+            return false;
+        };
+        session.generation = Some(grant.generation);
+        session.standing =
+            Standing::Joined { lease: grant.lease, since: grant.since, renewed: now, marked: false };
+        self.leases.insert(grant.lease, (key, stay));
+        true
+    }
+
+    fn join_refused(&mut self, key: ConnKey, room: RoomKey, refusal: LinkRefusal, cx: &mut Cx<'_>) {
+        self.count_refused(key, room);
+        match RefusalMeans::from(refusal) {
+            RefusalMeans::Ended(reason) => self.end_stay(key, room, reason, cx),
+            RefusalMeans::Error(told) => self.drop_refused(key, room, (told, &refusal), cx),
+            // Not an answer to a join.
+            RefusalMeans::LeaseLost => {
+                self.drop_refused(key, room, (ErrorCode::Unavailable.into(), &refusal), cx);
+            }
+        }
+    }
+
+    pub(super) fn count_refused(&mut self, key: ConnKey, room: RoomKey) {
+        let stay = self.conns.get(key).and_then(|conn| conn.stay(room));
+        if matches!(stay.map(|stay| &stay.showing), Some(Showing::Later(since)) if *since != Since::Nowhere) {
+            self.counts.reconnects.refused += 1;
+        }
+    }
+
+    fn drop_refused(
+        &mut self,
+        key: ConnKey,
+        room: RoomKey,
+        (told, refusal): (Told, &LinkRefusal),
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(name) = self.name_in(key, room) else { return };
+        self.drop_stay(key, room, cx.now);
+        self.refuse(key, (Some(name), told), &refusal.to_string(), cx);
+        self.close_if_last(key, told.code, cx);
+    }
+
+    /// An automatic re-join was refused: the session is over, and the client is told why.
+    fn rejoin_refused(&mut self, key: ConnKey, room: RoomKey, refusal: LinkRefusal, cx: &mut Cx<'_>) {
+        match refusal {
+            LinkRefusal::Unavailable { retry_after } => {
+                let join = Request::Join { key, room, again: true };
+                let request = self.requests.add_later(join, cx.now + retry_after);
+                if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room))
+                    && let Standing::Lost { since, .. } = session.standing
+                {
+                    session.standing = Standing::Lost { request: Some(request), since };
+                }
+            }
+            LinkRefusal::Refused(Refusal::HasEnded { reason: RemovalReason::Left }) => {
+                // The client said goodbye somewhere else: it needs no answer here.
+                self.drop_stay(key, room, cx.now);
+                self.close_if_empty(key, CloseCode::Normal, cx);
+            }
+            LinkRefusal::Refused(Refusal::HasEnded { reason }) => self.end_stay(key, room, reason, cx),
+            LinkRefusal::Refused(Refusal::StaleGeneration { .. }) => {
+                self.end_stay(key, room, RemovalReason::Superseded, cx);
+            }
+            LinkRefusal::Unauthorized | LinkRefusal::Refused(Refusal::TokenEnded) => {
+                self.end_stay(key, room, RemovalReason::TokenExpired, cx);
+            }
+            LinkRefusal::Refused(Refusal::TooManySessions | Refusal::NotCurrent | Refusal::NotPresent)
+            | LinkRefusal::Forbidden
+            | LinkRefusal::BadRequest => self.join_refused(key, room, refusal, cx),
+        }
+    }
+
+    /// A release, update or leave is answered.
+    pub(super) fn request_done(
+        &mut self,
+        id: RequestId,
+        outcome: Result<Option<StoreTime>, LinkRefusal>,
+        cx: &mut Cx<'_>,
+    ) {
+        if let Err(LinkRefusal::Unavailable { retry_after }) = outcome {
+            return self.requests.postpone(id, cx.now + retry_after);
+        }
+        let Some(Request::Update { key, room, .. }) = self.requests.remove(id) else { return };
+        let store_time = self.link.store_time(cx.now);
+        let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) else { return };
+        let Some(session) = stay.session.as_deref_mut().filter(|session| session.updating == Some(id)) else {
+            return;
+        };
+        session.updating = None;
+        let lease = session.lease();
+        match outcome {
+            Ok(token_ends) => {
+                if let Some(ends) = token_ends {
+                    stay.token_ends = ends;
+                    stay.warn_at = Some(warn_at(ends, store_time));
+                }
+            }
+            Err(refusal) => match RefusalMeans::from(refusal) {
+                RefusalMeans::Error(told) => {
+                    let name = self.name_in(key, room);
+                    self.refuse(key, (name, told), &refusal.to_string(), cx);
+                }
+                RefusalMeans::Ended(reason) => return self.end_stay(key, room, reason, cx),
+                RefusalMeans::LeaseLost => {
+                    if let Some(lease) = lease {
+                        self.lease_gone(lease, cx);
+                    }
+                }
+            },
+        }
+        self.say_update(key, room, cx);
+        self.arm(key);
+    }
+
+    /// The core ended a lease.
+    pub(super) fn lease_ended(&mut self, lease: LeaseId, reason: RemovalReason, cx: &mut Cx<'_>) {
+        let Some((key, room)) = self.leases.get(&lease).copied() else { return };
+        match reason {
+            // For silence, and yet its connection stands here: it may come back under the same generation.
+            RemovalReason::LeaseExpired | RemovalReason::EdgeLost | RemovalReason::ConnectionLost => {
+                self.lease_gone(lease, cx);
+            }
+            RemovalReason::Left
+            | RemovalReason::Superseded
+            | RemovalReason::Evicted
+            | RemovalReason::TokenExpired
+            | RemovalReason::TokenRevoked
+            | RemovalReason::RegionLost => {
+                if reason == RemovalReason::Superseded {
+                    self.counts.reconnects.superseded += 1;
+                }
+                self.end_stay(key, room, reason, cx);
+            }
+        }
+    }
+
+    /// Nobody has this lease: its session is joined again if it is there, else asked whether it is.
+    pub(super) fn lease_gone(&mut self, lease: LeaseId, cx: &mut Cx<'_>) {
+        let Some((key, room)) = self.leases.get(&lease).copied() else { return };
+        self.forget_lease(lease);
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(session) = conn.session_mut(room) else { return };
+        if let Standing::Joined { since, .. } = session.standing {
+            session.standing = Standing::Lost { request: None, since };
+        }
+        // The join that follows says all there is to say.
+        session.unsaid = Unsaid::default();
+        if let Some(update) = session.updating.take() {
+            self.requests.remove(update);
+        }
+        if self.conns.get(key).is_some_and(|conn| self.counts_as_there(conn, cx.now)) {
+            self.join_again(key, room, cx);
+        } else {
+            self.ping(key, cx);
+        }
+    }
+
+    /// Brings a session back whose lease is gone.
+    pub(super) fn join_again(&mut self, key: ConnKey, room: RoomKey, cx: &Cx<'_>) {
+        let due = cx.now + self.timings.ack_within;
+        let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) else { return };
+        if let Standing::Lost { request, since } = &mut session.standing
+            && request.is_none()
+        {
+            let id = self.requests.add(Request::Join { key, room, again: true }, due);
+            session.standing = Standing::Lost { request: Some(id), since: *since };
+        }
+    }
+
+    /// A session or a watch is over for this reason; the client is told.
+    pub(super) fn end_stay(&mut self, key: ConnKey, room: RoomKey, reason: RemovalReason, cx: &mut Cx<'_>) {
+        let Some(name) = self.name_in(key, room) else { return };
+        self.drop_stay(key, room, cx.now);
+        self.answer(key, &ServerMessage::Ended { room: name, reason }, cx);
+        self.close_if_empty(key, CloseCode::of_ending(reason), cx);
+    }
+
+    fn close_if_empty(&mut self, key: ConnKey, code: CloseCode, cx: &mut Cx<'_>) {
+        if self.conns.get(key).is_some_and(|conn| conn.stays.is_empty()) {
+            self.close(key, code, ReleaseReason::TransportLost, cx);
+        }
+    }
+
+    /// Takes a connection out of a room; says nothing to anybody.
+    pub(super) fn drop_stay(&mut self, key: ConnKey, room: RoomKey, now: Mono) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(stay) = conn.leave(room) else { return };
+        if conn.stays.is_empty() {
+            conn.roomless = Some(now + FIRST_MESSAGE_WITHIN);
+        }
+        if let Some(session) = stay.session.as_deref() {
+            self.forget_session(session);
+        }
+        self.leave_room(room, stay.showing, now);
+        self.arm(key);
+    }
+
+    fn forget_session(&mut self, session: &Session) {
+        if let Some(update) = session.updating {
+            self.requests.remove(update);
+        }
+        match session.standing {
+            Standing::Joined { lease, .. } => self.forget_lease(lease),
+            Standing::Joining { request, old } => {
+                self.drop_join(request);
+                if let Some(old) = old {
+                    self.release(ReleaseReason::TransportLost, old);
+                }
+            }
+            Standing::Lost { request: Some(request), .. } => self.drop_join(request),
+            Standing::Lost { request: None, .. } => {}
+        }
+    }
+
+    fn drop_join(&mut self, request: RequestId) {
+        // A join whose client said goodbye is still answered to.
+        if matches!(self.requests.get(request), Some(Request::Join { .. })) {
+            self.requests.remove(request);
+        }
+    }
+
+    pub(super) fn leave_room(&mut self, room: RoomKey, showing: Showing, now: Mono) {
+        if let Showing::Yes(show) = showing
+            && let Some(moved) = self.rooms.unwatch(room, show.place, now)
+            && let Some(key) = self.conns.key_at(moved)
+            && let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room))
+            && let Showing::Yes(other) = &mut stay.showing
+        {
+            other.place = show.place;
+        }
+        self.rooms.leave(room);
+    }
+
+    pub(super) fn forget_lease(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+        self.renewals.forget(lease);
+    }
+
+    /// Closes a connection after what it was handed; its sessions are given up.
+    pub(super) fn close(&mut self, key: ConnKey, code: CloseCode, reason: ReleaseReason, cx: &mut Cx<'_>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let last_words = std::mem::take(&mut conn.outbox);
+        if !last_words.is_empty() {
+            cx.out.push(Effect::Send(key, last_words));
+        }
+        cx.out.push(Effect::Close(key, code, why(code)));
+        self.give_up(key, reason, cx);
+    }
+
+    /// Takes a connection out of the table and releases what it held.
+    pub(super) fn give_up(&mut self, key: ConnKey, reason: ReleaseReason, cx: &Cx<'_>) {
+        let Some(conn) = self.conns.remove(key) else { return };
+        for stay in conn.stays {
+            if let Some(session) = stay.session.as_deref() {
+                let leases = match session.standing {
+                    Standing::Joined { lease, .. } => Some(lease),
+                    Standing::Joining { request, .. } | Standing::Lost { request: Some(request), .. } => {
+                        self.disown(request, (&stay, session), conn.id);
+                        None
+                    }
+                    Standing::Lost { request: None, .. } => None,
+                };
+                self.forget_session(session);
+                if let Some(lease) = leases {
+                    self.release(reason, lease);
+                }
+            }
+            self.leave_room(stay.room, stay.showing, cx.now);
+        }
+    }
+}
+
+/// For people who read close frames.
+const fn why(code: CloseCode) -> &'static str {
+    match code {
+        CloseCode::Normal => "goodbye",
+        CloseCode::GoingAway => "going away",
+        CloseCode::Restart => "restart",
+        CloseCode::Overloaded => "overloaded",
+        CloseCode::Malformed => "malformed",
+        CloseCode::Unauthorized => "unauthorized",
+        CloseCode::Forbidden => "forbidden",
+        CloseCode::Silent => "silent",
+        CloseCode::Superseded => "superseded",
+        CloseCode::Evicted => "evicted",
+        CloseCode::TooLarge => "too large",
+        CloseCode::RateLimited => "rate limit",
+    }
+}

@@ -1,0 +1,182 @@
+//! What a connection is shown next: at most one write under way, and everything else by its cursors.
+
+use bytes::Bytes;
+use presence_model::cursor::Cursor;
+use presence_model::fanout::Next;
+use presence_model::id::UserId;
+use presence_model::replica::Freshness;
+use presence_model::view::{View, ViewRevision};
+
+use super::rooms::{News, Room, RoomKey};
+use super::table::{Show, Showing};
+use super::{ConnKey, Cx, Effect, Hub, Reconnects};
+use crate::limits::SEND_BYTES_MAX;
+use crate::protocol::json;
+
+/// What became of a look at a room.
+enum Look {
+    Frame(Bytes),
+    Nothing,
+    Ask(Cursor),
+}
+
+impl Hub {
+    /// Looks at a connection before the input is done.
+    pub(super) fn touch(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !std::mem::replace(&mut conn.dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    /// All it was handed is written.
+    pub(super) fn written(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.writing = false;
+            self.touch(key);
+        }
+    }
+
+    /// Looks at all receivers of rooms in which something happened.
+    pub(super) fn spread_news(&mut self) {
+        for news in std::mem::take(&mut self.rooms.news) {
+            let (room, answered) = match news {
+                News::Look(room) => (room, false),
+                News::Answered(room) => (room, true),
+            };
+            for place in 0..self.rooms.receivers(room).len() {
+                let Some(key) = self.conns.key_at(self.rooms.receivers(room)[place]) else { continue };
+                if answered {
+                    self.note_answered(key, room);
+                }
+                self.touch(key);
+            }
+        }
+    }
+
+    fn note_answered(&mut self, key: ConnKey, room: RoomKey) {
+        let stay = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room));
+        if let Some(Showing::Yes(show)) = stay.map(|stay| &mut stay.showing) {
+            show.receiver.asked();
+            show.catching_up = false;
+        }
+    }
+
+    /// Writes to all that were touched and can take more.
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>) {
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            conn.dirty = false;
+            if conn.writing {
+                continue;
+            }
+            let mut frames = std::mem::take(&mut conn.outbox);
+            let (stays, turn) = (conn.stays.len(), usize::from(conn.turn));
+            let mut bytes: usize = frames.iter().map(Bytes::len).sum();
+            for offset in 0..stays {
+                let place = (turn + offset) % stays;
+                if bytes >= SEND_BYTES_MAX {
+                    self.turn_to(key, place);
+                    break;
+                }
+                let before = frames.len();
+                self.show_next(key, place, &mut frames, cx);
+                bytes += frames[before..].iter().map(Bytes::len).sum::<usize>();
+            }
+            if frames.is_empty() {
+                continue;
+            }
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.writing = true;
+                cx.out.push(Effect::Send(key, frames));
+            }
+        }
+    }
+
+    fn turn_to(&mut self, key: ConnKey, place: usize) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.turn = u8::try_from(place).expect("a connection has at most 64 rooms");
+        }
+    }
+
+    /// Adds what one room of a connection has to show.
+    fn show_next(&mut self, key: ConnKey, place: usize, frames: &mut Vec<Bytes>, cx: &Cx<'_>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(stay) = conn.stays.get_mut(place) else { return };
+        let here = stay.room;
+        let Showing::Yes(show) = &mut stay.showing else { return };
+        let Some((room, view)) = self.rooms.shown(here) else { return };
+        tell_freshness(room, show, frames);
+        match look(room, view, show, &mut self.counts.reconnects) {
+            Look::Frame(frame) => frames.push(frame),
+            Look::Nothing => {}
+            Look::Ask(cursor) => {
+                if self.rooms.catch_up(here, &cursor, cx.now) {
+                    show.catching_up = true;
+                    return;
+                }
+                show.receiver.asked();
+                let Some((room, view)) = self.rooms.shown(here) else { return };
+                if let Look::Frame(frame) = look(room, view, show, &mut self.counts.reconnects) {
+                    frames.push(frame);
+                }
+            }
+        }
+    }
+}
+
+/// Regions are live unless told otherwise: who is new is told only of those that are not.
+fn tell_freshness(room: &Room, show: &mut Show, frames: &mut Vec<Bytes>) {
+    if show.fresh_seen == room.fresh_version {
+        return;
+    }
+    let is_new = show.fresh_seen == 0;
+    let unseen = room.fresh.iter().filter(|fresh| fresh.version > show.fresh_seen);
+    frames.extend(
+        unseen.filter(|fresh| !is_new || fresh.freshness != Freshness::Live).map(|fresh| fresh.frame.clone()),
+    );
+    show.fresh_seen = room.fresh_version;
+}
+
+fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnects) -> Look {
+    match show.receiver.next(view) {
+        Next::Nothing => Look::Nothing,
+        // What came since the last flush waits for the next.
+        Next::Shared { from, .. } if from >= room.flushed => Look::Nothing,
+        Next::Shared { from, to } => {
+            let name = &room.name;
+            match room.cache.delta(view, from, |delta| json::delta(name, delta)) {
+                Some(frame) => {
+                    show.receiver.sent(to);
+                    Look::Frame(frame)
+                }
+                None => Look::Nothing,
+            }
+        }
+        Next::Answer(delta) => {
+            show.receiver.sent(delta.to);
+            reconnects.resumed += u64::from(std::mem::take(&mut show.returns));
+            Look::Frame(json::delta(&room.name, &delta))
+        }
+        Next::Page { revision, after } => {
+            reconnects.snapshot += u64::from(std::mem::take(&mut show.returns));
+            Look::Frame(page(room, view, show, (revision, after)))
+        }
+        Next::CatchUp(_) if show.catching_up => Look::Nothing,
+        Next::CatchUp(cursor) => Look::Ask(cursor),
+    }
+}
+
+fn page(
+    room: &Room,
+    view: &View,
+    show: &mut Show,
+    (revision, after): (ViewRevision, Option<UserId>),
+) -> Bytes {
+    let mut page = json::SnapshotWriter::new(&room.name, revision, &view.cursor_of(revision));
+    let more = view.members_after(after.as_ref()).any(|member| !page.push(&member));
+    let (frame, last) = page.end(more);
+    show.receiver.page_sent(revision, last, more);
+    frame
+}

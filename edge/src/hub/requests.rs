@@ -1,0 +1,192 @@
+//! What was asked of the core and is not answered yet: said again on the next link, or when overdue.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use presence_model::id::{RoomId, UserId};
+use presence_model::lease::LeaseId;
+use presence_model::link::{LinkUp, RequestId, UnansweredJoin};
+use presence_model::reason::ReleaseReason;
+use presence_model::time::Mono;
+
+use super::ConnKey;
+use super::rooms::RoomKey;
+use crate::limits::JOINS_IN_FLIGHT_MAX;
+
+/// A request without its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Request {
+    /// A session wants in, or is brought back; said with what its stay knows by then.
+    Join { key: ConnKey, room: RoomKey, again: bool },
+    /// The client said goodbye before the answer came: what is granted is left again.
+    Unwanted(Box<UnansweredJoin>),
+    /// Something new about a session.
+    Update { key: ConnKey, room: RoomKey, up: Box<LinkUp> },
+    /// Transports given up.
+    Release { leases: Vec<LeaseId>, reason: ReleaseReason, unanswered: Vec<UnansweredJoin> },
+    /// Goodbye.
+    Leave { lease: LeaseId, room: RoomId, user: UserId },
+}
+
+#[derive(Debug)]
+struct Pending {
+    request: Request,
+    /// Said on the link that is up.
+    sent: bool,
+    /// Looked at again then.
+    due: Mono,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    last: u64,
+    pending: BTreeMap<RequestId, Pending>,
+    dues: BTreeSet<(Mono, RequestId)>,
+    joins: VecDeque<RequestId>,
+    /// Automatic joins rank with renewals: before new arrivals.
+    rejoins: VecDeque<RequestId>,
+    in_flight: usize,
+}
+
+impl Requests {
+    /// The number of the request that is added next.
+    pub(super) fn next_id(&self) -> RequestId {
+        RequestId(self.last + 1)
+    }
+
+    /// Notes a request that is looked at again at `due`, and if it is a join puts it in its line.
+    pub(super) fn add(&mut self, request: Request, due: Mono) -> RequestId {
+        let id = self.next_id();
+        self.line_up(id, &request);
+        self.add_later(request, due)
+    }
+
+    /// Notes a request that is to be said at `due`.
+    pub(super) fn add_later(&mut self, request: Request, due: Mono) -> RequestId {
+        let id = self.next_id();
+        self.last = id.0;
+        self.dues.insert((due, id));
+        self.pending.insert(id, Pending { request, sent: false, due });
+        id
+    }
+
+    pub(super) fn get(&self, id: RequestId) -> Option<&Request> {
+        self.pending.get(&id).map(|pending| &pending.request)
+    }
+
+    /// Whether it was said on the link that is up.
+    pub(super) fn is_sent(&self, id: RequestId) -> bool {
+        self.pending.get(&id).is_some_and(|pending| pending.sent)
+    }
+
+    /// It was answered, or is given up.
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Request> {
+        let pending = self.pending.remove(&id)?;
+        self.dues.remove(&(pending.due, id));
+        if pending.sent && is_join(&pending.request) {
+            self.in_flight -= 1;
+        }
+        Some(pending.request)
+    }
+
+    /// It is said now.
+    pub(super) fn sent(&mut self, id: RequestId) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        if !std::mem::replace(&mut pending.sent, true) && is_join(&pending.request) {
+            self.in_flight += 1;
+        }
+    }
+
+    /// The client of a join said goodbye.
+    pub(super) fn unwanted(&mut self, id: RequestId, join: UnansweredJoin) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.request = Request::Unwanted(Box::new(join));
+        }
+    }
+
+    /// It is to be said again at `due`.
+    pub(super) fn postpone(&mut self, id: RequestId, due: Mono) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        if std::mem::replace(&mut pending.sent, false) && is_join(&pending.request) {
+            self.in_flight -= 1;
+        }
+        self.dues.remove(&(pending.due, id));
+        pending.due = due;
+        self.dues.insert((due, id));
+    }
+
+    /// It is due; a join lines up again.
+    pub(super) fn again(&mut self, id: RequestId, due: Mono) {
+        self.postpone(id, due);
+        if let Some(request) = self.get(id).cloned() {
+            self.line_up(id, &request);
+        }
+    }
+
+    /// The next request that is overdue.
+    pub(super) fn overdue(&self, now: Mono) -> Option<RequestId> {
+        self.dues.first().filter(|(due, _)| *due <= now).map(|(_, id)| *id)
+    }
+
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.dues.first().map(|(due, _)| *due)
+    }
+
+    /// The next join to be said.
+    pub(super) fn next_join(&mut self) -> Option<RequestId> {
+        while self.in_flight < JOINS_IN_FLIGHT_MAX {
+            let id = self.rejoins.pop_front().or_else(|| self.joins.pop_front())?;
+            if self.pending.get(&id).is_some_and(|pending| !pending.sent && is_join(&pending.request)) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The link is gone. Gives the joins that nobody waits for, whose answer will not come: they are
+    /// to be released unseen.
+    pub(super) fn unsay(&mut self) -> Vec<UnansweredJoin> {
+        self.joins.clear();
+        self.rejoins.clear();
+        self.in_flight = 0;
+        let mut unanswered = Vec::new();
+        let ids: Vec<RequestId> = self.pending.keys().copied().collect();
+        for id in ids {
+            let pending = self.pending.get_mut(&id).expect("it is one of the keys");
+            pending.sent = false;
+            if let Request::Unwanted(join) = &pending.request {
+                unanswered.push(UnansweredJoin::clone(join));
+                self.remove(id);
+                continue;
+            }
+            let request = pending.request.clone();
+            self.line_up(id, &request);
+        }
+        unanswered
+    }
+
+    /// All that is to be said at once on a new link, in the order asked; joins have their own line.
+    pub(super) fn unsaid(&self) -> Vec<RequestId> {
+        let unsaid = self.pending.iter().filter(|(_, pending)| !pending.sent && !is_join(&pending.request));
+        unsaid.map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    fn line_up(&mut self, id: RequestId, request: &Request) {
+        match request {
+            Request::Join { again: true, .. } => self.rejoins.push_back(id),
+            Request::Join { again: false, .. } => self.joins.push_back(id),
+            Request::Unwanted(_)
+            | Request::Update { .. }
+            | Request::Release { .. }
+            | Request::Leave { .. } => {}
+        }
+    }
+}
+
+/// Whether it is a join that takes a place among those in flight.
+fn is_join(request: &Request) -> bool {
+    matches!(request, Request::Join { .. } | Request::Unwanted(_))
+}

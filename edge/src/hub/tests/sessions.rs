@@ -1,0 +1,352 @@
+//! Joins, watches, updates, tokens and goodbyes.
+
+use std::time::Duration;
+
+use presence_model::claim::{Action, TokenRefusal};
+use presence_model::id::Generation;
+use presence_model::link::{LinkDown, LinkRefusal, LinkUp, Token};
+use presence_model::profile::Status;
+use presence_model::reason::RemovalReason;
+use presence_model::refusal::Refusal;
+use serde_json::json;
+
+use super::world::*;
+use crate::protocol::CloseCode;
+
+#[test]
+fn who_joins_is_greeted_told_and_shown_the_room() {
+    let mut world = World::linked();
+    let key = world.accept();
+    let hello = world.frames(key);
+    assert_eq!(kinds(&hello), ["hello"]);
+    assert_eq!((&hello[0]["heartbeat_ms"], &hello[0]["reconnect_ms"]), (&json!(15_000), &json!(5_000)));
+
+    world.say(key, "ann", &join_text("ann", "r", Some(3), r#","status":"busy","state":{"x":1}"#));
+    let join = world.take_join();
+    assert_eq!(join.room, room("r"));
+    assert_eq!(join.token, Token("ann-1".into()));
+    assert_eq!((join.generation, join.rejoin), (Some(Generation(3)), None));
+    assert_eq!((join.profile.status, join.profile.state.as_bytes()), (Status::Busy, &b"{\"x\":1}"[..]));
+    assert_eq!(world.take_opened().len(), 1, "the room is opened while the answer is on its way");
+    world.snapshot("r", &["ann", "bob"]);
+    assert!(world.frames(key).is_empty(), "nobody is shown a room before being in");
+
+    world.granted(join.request, lease(1));
+    let frames = world.frames(key);
+    assert_eq!(kinds(&frames), ["joined", "snapshot"]);
+    assert_eq!(frames[0]["session"], session_of("ann"));
+    assert_eq!(users(&frames[1]["members"]), ["ann", "bob"]);
+    assert_eq!(frames[1]["more"], false);
+    assert_eq!(world.hub.counts().leases, 1);
+}
+
+#[test]
+fn without_a_first_message_the_connection_is_closed_after_five_seconds() {
+    let mut world = World::linked();
+    let key = world.accept();
+    world.say(key, "ann", r#"{"t":"ping"}"#);
+    world.pass_ms(4_999);
+    assert_eq!(world.closed(key), None);
+    world.pass_ms(101);
+    assert_eq!(world.closed(key), Some(CloseCode::Silent));
+}
+
+#[test]
+fn a_repeated_join_is_answered_as_before_and_shown_anew() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.snapshot("r", &["ann"]);
+    world.drain_frames(key);
+    world.say(key, "ann", &join_text("ann", "r", Some(1), r#","status":"away""#));
+    let frames = world.frames(key);
+    assert_eq!(kinds(&frames), ["joined", "snapshot"]);
+    assert_eq!((&frames[0]["generation"], &frames[0]["resumed"]), (&json!(1), &json!(true)));
+    assert!(world.take_joins().is_empty(), "the core is not asked again");
+    let update = world.up.iter().find(|up| matches!(up, LinkUp::Update { .. })).unwrap();
+    assert!(matches!(update, LinkUp::Update { status: Some(Status::Away), state: None, token: None, .. }));
+}
+
+#[test]
+fn a_higher_attempt_on_the_same_connection_is_not_superseded_by_itself() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.say(key, "ann", &join_text("ann", "r", Some(2), ""));
+    let join = world.take_join();
+    assert_eq!(join.generation, Some(Generation(2)));
+    world.down(LinkDown::EndLease { lease: lease(1), reason: RemovalReason::Superseded });
+    world.granted(join.request, lease(2));
+    assert_eq!(kinds(&world.frames(key)), ["joined"]);
+    assert_eq!(world.closed(key), None);
+    world.say(key, "ann", &join_text("ann", "r", Some(0), ""));
+    let frames = world.frames(key);
+    assert_eq!((&frames[0]["t"], &frames[0]["code"]), (&json!("error"), &json!("stale_generation")));
+    world.say(key, "ann", &join_text("another", "r", Some(1), ""));
+    assert_eq!(world.frames(key)[0]["code"], "bad_request");
+    assert_eq!(world.closed(key), None);
+}
+
+#[test]
+fn whoever_is_superseded_is_told_and_closed() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.down(LinkDown::EndLease { lease: lease(1), reason: RemovalReason::Superseded });
+    let frames = world.frames(key);
+    assert_eq!((&frames[0]["t"], &frames[0]["reason"]), (&json!("ended"), &json!("superseded")));
+    assert_eq!(world.closed(key), Some(CloseCode::Superseded));
+    assert!(world.take_released().is_empty(), "there is nothing left to release");
+    assert_eq!(world.hub.counts().reconnects.superseded, 1);
+}
+
+#[test]
+fn an_ending_closes_only_with_the_last_room() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.say(key, "ann", &join_text("ann", "q", Some(1), ""));
+    let join = world.take_join();
+    world.granted(join.request, lease(2));
+    world.down(LinkDown::EndLease { lease: lease(1), reason: RemovalReason::Evicted });
+    assert_eq!(world.closed(key), None);
+    world.down(LinkDown::EndLease { lease: lease(2), reason: RemovalReason::TokenRevoked });
+    assert_eq!(world.closed(key), Some(CloseCode::Evicted));
+}
+
+#[test]
+fn refusals_of_the_core_have_their_code() {
+    let mut world = World::linked();
+    let stale = Refusal::StaleGeneration { given: Generation(1), stored: Generation(5) };
+    let table = [
+        (LinkRefusal::Refused(stale), "stale_generation", Some(CloseCode::Superseded)),
+        (LinkRefusal::Unauthorized, "unauthorized", Some(CloseCode::Unauthorized)),
+        (LinkRefusal::Forbidden, "forbidden", Some(CloseCode::Forbidden)),
+        (LinkRefusal::Unavailable { retry_after: Duration::from_millis(300) }, "unavailable", None),
+        (LinkRefusal::BadRequest, "bad_request", None),
+    ];
+    for (refusal, code, close) in table {
+        let key = world.accept();
+        world.say(key, "ann", &join_text("ann", "r", Some(1), ""));
+        let join = world.take_join();
+        world.drain_frames(key);
+        world.refused(join.request, refusal);
+        let frames = world.frames(key);
+        assert_eq!((&frames[0]["t"], &frames[0]["code"]), (&json!("error"), &json!(code)));
+        assert_eq!(world.closed(key), close, "{code}");
+        if code == "stale_generation" {
+            assert_eq!(frames[0]["generation"], 5);
+        }
+    }
+}
+
+#[test]
+fn bad_tokens_are_refused_before_the_core_hears_of_them() {
+    let mut world = World::linked();
+    let ends = world.store_time() + Duration::from_secs(60);
+    let past = world.store_time();
+    let table = [
+        (Err(TokenRefusal::Signature), CloseCode::Unauthorized),
+        (Ok(claims("ann", &room("r"), Action::Join, past)), CloseCode::Unauthorized),
+        (Ok(claims("ann", &room("other"), Action::Join, ends)), CloseCode::Forbidden),
+        (Ok(claims("ann", &room("r"), Action::Watch, ends)), CloseCode::Forbidden),
+    ];
+    for (verified, close) in table {
+        let key = world.accept();
+        world.say_with(key, &join_text("ann", "r", Some(1), ""), verified);
+        assert_eq!(world.closed(key), Some(close));
+        assert!(world.take_joins().is_empty());
+    }
+}
+
+#[test]
+fn updates_are_said_one_at_a_time_and_only_if_something_is_new() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    let updates = |world: &World| -> Vec<(Option<Status>, bool)> {
+        world
+            .up
+            .iter()
+            .filter_map(|up| {
+                if let LinkUp::Update { status, state, .. } = up {
+                    Some((*status, state.is_some()))
+                } else {
+                    None
+                }
+            })
+            .collect()
+    };
+    world.say(key, "ann", r#"{"t":"update","room":"r","status":"available","state":{}}"#);
+    assert!(updates(&world).is_empty(), "an unchanged update is no update");
+    for status in ["away", "busy", "away", "busy"] {
+        world.say(key, "ann", &format!(r#"{{"t":"update","room":"r","status":"{status}"}}"#));
+    }
+    assert_eq!(updates(&world), [(Some(Status::Away), false)]);
+    let Some(LinkUp::Update { request, .. }) = world.up.pop() else { panic!("no update") };
+    world.down(LinkDown::Done { request, outcome: Ok(None) });
+    assert_eq!(updates(&world), [(Some(Status::Busy), false)]);
+    world.say(key, "ann", r#"{"t":"update","room":"elsewhere","status":"away"}"#);
+    assert_eq!(world.frames(key)[0]["code"], "not_joined");
+}
+
+#[test]
+fn an_update_for_a_lease_that_is_not_current_brings_the_session_back() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.say(key, "ann", r#"{"t":"update","room":"r","status":"away"}"#);
+    let Some(LinkUp::Update { request, .. }) = world.up.pop() else { panic!("no update") };
+    let refusal = LinkRefusal::Refused(Refusal::NotPresent);
+    world.down(LinkDown::Done { request, outcome: Err(refusal) });
+    let join = world.take_join();
+    assert!(join.rejoin.is_some());
+    assert_eq!(join.profile.status, Status::Away);
+    world.granted(join.request, lease(2));
+    assert!(world.frames(key).is_empty());
+    assert!(!world.up.iter().any(|up| matches!(up, LinkUp::Update { .. })), "the join has said it");
+}
+
+#[test]
+fn a_goodbye_is_said_until_it_is_answered() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.say(key, "ann", r#"{"t":"leave","room":"r"}"#);
+    let frames = world.frames(key);
+    assert_eq!((&frames[0]["t"], &frames[0]["reason"]), (&json!("ended"), &json!("left")));
+    let leaves = |world: &World| world.up.iter().filter(|up| matches!(up, LinkUp::Leave { .. })).count();
+    assert_eq!(leaves(&world), 1);
+    world.give(crate::hub::Input::LinkLost);
+    world.pass_ms(1_100);
+    world.link();
+    assert_eq!(leaves(&world), 2);
+    world.pass_ms(5_100);
+    assert_eq!(world.closed(key), Some(CloseCode::Normal));
+    assert!(world.take_released().is_empty());
+}
+
+#[test]
+fn who_says_goodbye_before_the_answer_is_taken_out_again() {
+    let mut world = World::linked();
+    let key = world.accept();
+    world.say(key, "ann", &join_text("ann", "r", Some(1), ""));
+    let join = world.take_join();
+    world.say(key, "ann", r#"{"t":"leave","room":"r"}"#);
+    world.granted(join.request, lease(1));
+    assert!(world.up.iter().any(|up| matches!(up, LinkUp::Leave { lease: l, .. } if *l == lease(1))));
+    assert_eq!(world.hub.counts().leases, 0);
+}
+
+#[test]
+fn a_token_is_replaced_in_place_by_one_of_the_same_subject_only() {
+    let mut world = World::linked();
+    let key = world.accept();
+    world.say_until(key, "ann", &join_text("ann", "r", Some(1), ""), 100_000);
+    let join = world.take_join();
+    let ends = world.store_time() + Duration::from_secs(100);
+    world.granted_until(join.request, lease(1), ends);
+    world.drain_frames(key);
+    // A quarter of 100 s before its end.
+    world.live_ms(74_500, &[key]);
+    assert!(world.frames(key).is_empty());
+    world.live_ms(1_000, &[key]);
+    let frames = world.frames(key);
+    assert_eq!(kinds(&frames), ["token_expiring"]);
+    assert!(frames[0]["in_ms"].as_u64().unwrap() > 24_000);
+
+    world.say(key, "bob", r#"{"t":"token","room":"r","token":"new"}"#);
+    assert_eq!(world.frames(key)[0]["code"], "forbidden");
+    world.say(key, "ann", r#"{"t":"token","room":"r","token":"new"}"#);
+    let update = world.up.iter().find_map(|up| {
+        if let LinkUp::Update { request, token: Some(token), .. } = up {
+            Some((*request, token.clone()))
+        } else {
+            None
+        }
+    });
+    let (request, token) = update.unwrap();
+    assert_eq!(token, Token("new".into()));
+    let ends = world.store_time() + Duration::from_secs(1_000);
+    world.down(LinkDown::Done { request, outcome: Ok(Some(ends)) });
+    world.live_ms(60_000, &[key]);
+    assert!(world.frames(key).is_empty(), "the old end is forgotten");
+    assert_eq!(world.closed(key), None);
+}
+
+#[test]
+fn watching_ends_with_its_token() {
+    let mut world = World::linked();
+    let key = world.accept();
+    world.say_until(key, "ann", r#"{"t":"watch","room":"r","token":"t"}"#, 8_000);
+    world.snapshot("r", &["bob"]);
+    assert_eq!(kinds(&world.frames(key)), ["hello", "snapshot"]);
+    world.pass_ms(6_100);
+    assert_eq!(kinds(&world.frames(key)), ["token_expiring"]);
+    world.pass_ms(1_800);
+    assert_eq!(world.closed(key), None);
+    world.pass_ms(200);
+    let frames = world.frames(key);
+    assert_eq!((&frames[0]["t"], &frames[0]["reason"]), (&json!("ended"), &json!("token_expired")));
+    assert_eq!(world.closed(key), Some(CloseCode::Unauthorized));
+}
+
+#[test]
+fn odd_names_pass_unharmed() {
+    let mut world = World::linked();
+    for (n, name) in ["__proto__", "constructor", "a\u{0}b\n\u{1b}[31m", "\u{202e}abc", &"😀".repeat(63)]
+        .into_iter()
+        .enumerate()
+    {
+        let key = world.accept();
+        let quoted = serde_json::to_string(name).unwrap();
+        let text = format!(
+            r#"{{"t":"join","room":{quoted},"token":"t","session":"0123456789abcdef","state":{{"__proto__":1}}}}"#
+        );
+        world.say(key, name, &text);
+        let join = world.take_join();
+        assert_eq!(join.room.as_str(), name);
+        world.granted(join.request, lease(100 + n as u64));
+        world.snapshot(name, &[name]);
+        let frames = world.frames(key);
+        assert_eq!(kinds(&frames), ["hello", "joined", "snapshot"]);
+        assert_eq!(frames[2]["room"], name);
+        assert_eq!(users(&frames[2]["members"]), [name]);
+    }
+}
+
+#[test]
+fn floods_are_told_then_closed_and_disturb_nobody() {
+    let mut world = World::linked();
+    let (key, other) = (world.accept(), world.join("bob", "r", 2));
+    for _ in 0..101 {
+        world.say(key, "ann", r#"{"t":"ping"}"#);
+    }
+    let frames = world.frames(key);
+    let last = frames.last().unwrap();
+    assert_eq!((&last["code"], &last["retry_after_ms"]), (&json!("rate_limited"), &json!(50)));
+    for _ in 0..200 {
+        world.say(key, "ann", r#"{"t":"dance"}"#);
+    }
+    assert_eq!(world.closed(key), Some(CloseCode::RateLimited));
+    assert_eq!(world.closed(other), None);
+}
+
+#[test]
+fn who_asks_faster_than_it_reads_is_shed() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.clients.get_mut(&key).unwrap().stalled = true;
+    for _ in 0..140 {
+        world.say(key, "ann", r#"{"t":"ping"}"#);
+        world.pass_ms(50);
+    }
+    assert_eq!(world.closed(key), Some(CloseCode::Overloaded));
+    assert!(world.take_released().iter().any(|(leases, _)| leases == &[lease(1)]));
+}
+
+#[test]
+fn sixty_four_rooms_and_no_more() {
+    let mut world = World::linked();
+    let key = world.accept();
+    for n in 0..65 {
+        let text = format!(r#"{{"t":"watch","room":"r{n}","token":"t"}}"#);
+        world.say(key, "ann", &text);
+    }
+    let frames = world.frames(key);
+    assert_eq!(frames.last().unwrap()["code"], "too_many_rooms");
+    assert_eq!(world.hub.counts().rooms, 64);
+}

@@ -1,0 +1,236 @@
+//! What the core is told: joins, updates, releases, goodbyes, each kept until it is answered.
+
+use std::time::Duration;
+
+use presence_model::cursor::Cursor;
+use presence_model::id::{ConnectionId, RoomId, UserId};
+use presence_model::lease::LeaseId;
+use presence_model::link::{JoinUp, LinkUp, RequestId, UnansweredJoin};
+use presence_model::reason::ReleaseReason;
+use presence_model::time::Mono;
+use rand::RngExt as _;
+
+use super::requests::Request;
+use super::rooms::RoomKey;
+use super::table::{Session, Showing, Standing, Stay};
+use super::{ConnKey, Cx, Effect, Hub};
+use crate::limits::RENEWAL_BATCH_MAX;
+use crate::protocol::codes::Told;
+use crate::protocol::{ErrorCode, Since};
+
+impl Hub {
+    /// Says a request over the link, if it is up.
+    pub(super) fn say(&mut self, id: RequestId, cx: &mut Cx<'_>) {
+        if !self.link.is_up() {
+            return;
+        }
+        let Some(request) = self.requests.get(id) else { return };
+        let up = match request {
+            Request::Join { key, room, again } => match self.join_up(id, (*key, *room), *again) {
+                Some(join) => LinkUp::Join(Box::new(join)),
+                None => {
+                    self.requests.remove(id);
+                    return;
+                }
+            },
+            Request::Unwanted(_) => return,
+            Request::Update { up, .. } => LinkUp::clone(up),
+            Request::Release { leases, reason, unanswered } => LinkUp::Release {
+                request: id,
+                leases: leases.clone(),
+                reason: *reason,
+                hint: Duration::ZERO,
+                unanswered: unanswered.clone(),
+            },
+            Request::Leave { lease, room, user } => {
+                LinkUp::Leave { request: id, lease: *lease, room: room.clone(), user: user.clone() }
+            }
+        };
+        self.requests.sent(id);
+        cx.out.push(Effect::Link(up));
+    }
+
+    fn join_up(&self, request: RequestId, (key, room): (ConnKey, RoomKey), again: bool) -> Option<JoinUp> {
+        let conn = self.conns.get(key)?;
+        let stay = conn.stay(room)?;
+        let session = stay.session.as_deref()?;
+        let rejoin = match session.standing {
+            Standing::Lost { since, request: Some(own) } if own == request && again => Some(since),
+            Standing::Joining { request: own, .. } if own == request && !again => None,
+            Standing::Lost { .. } | Standing::Joining { .. } | Standing::Joined { .. } => return None,
+        };
+        let cursor = match &stay.showing {
+            Showing::Later(Since::Cursor(cursor)) => cursor.clone(),
+            Showing::Later(_) | Showing::No | Showing::Yes(_) => Cursor::default(),
+        };
+        Some(JoinUp {
+            request,
+            room: self.rooms.name(room),
+            token: stay.token.clone(),
+            session: session.id.clone(),
+            generation: session.generation,
+            connection: conn.id,
+            profile: session.profile.clone(),
+            client: session.client.clone(),
+            rejoin,
+            cursor,
+        })
+    }
+
+    /// Says joins that wait, as many as may be in flight.
+    pub(super) fn say_joins(&mut self, cx: &mut Cx<'_>) {
+        if !self.link.is_up() {
+            return;
+        }
+        while let Some(id) = self.requests.next_join() {
+            self.say(id, cx);
+            if let Some(Request::Join { key, room, .. }) = self.requests.get(id) {
+                let (key, room) = (*key, *room);
+                // What it says need not be said again.
+                if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) {
+                    session.unsaid = Default::default();
+                }
+            }
+        }
+    }
+
+    /// Says what is new about a session, one update at a time.
+    pub(super) fn say_update(&mut self, key: ConnKey, room: RoomKey, cx: &mut Cx<'_>) {
+        let Some(name) = self.name_in(key, room) else { return };
+        let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) else { return };
+        let Some(session) = stay.session.as_deref_mut() else { return };
+        let (Some(lease), None, true) = (session.lease(), session.updating, session.unsaid.any()) else {
+            return;
+        };
+        let unsaid = std::mem::take(&mut session.unsaid);
+        let mut up = LinkUp::Update {
+            request: RequestId(0),
+            lease,
+            room: name,
+            user: stay.user.clone(),
+            status: unsaid.status.then_some(session.profile.status),
+            state: unsaid.state.then(|| session.profile.state.clone()),
+            token: unsaid.token.then(|| stay.token.clone()),
+        };
+        let due = cx.now + self.timings.ack_within;
+        let id = self.requests.next_id();
+        if let LinkUp::Update { request, .. } = &mut up {
+            *request = id;
+        }
+        session.updating = Some(id);
+        self.requests.add(Request::Update { key, room, up: Box::new(up) }, due);
+        self.say(id, cx);
+    }
+
+    /// Says goodbye for a lease.
+    pub(super) fn leave_lease(&mut self, lease: LeaseId, (room, user): (RoomId, UserId), cx: &mut Cx<'_>) {
+        self.forget_lease(lease);
+        let due = cx.now + self.timings.ack_within;
+        let id = self.requests.add(Request::Leave { lease, room, user }, due);
+        self.say(id, cx);
+    }
+
+    /// Gives a lease up; said before this input is done.
+    pub(super) fn release(&mut self, reason: ReleaseReason, lease: LeaseId) {
+        self.forget_lease(lease);
+        self.releasing.entry(reason).or_default().push(lease);
+    }
+
+    /// Its client is gone: the core is told what to do with a join whose answer nobody waits for.
+    pub(super) fn disown(
+        &mut self,
+        request: RequestId,
+        (stay, session): (&Stay, &Session),
+        connection: ConnectionId,
+    ) {
+        if self.requests.is_sent(request) {
+            self.unanswered.push(UnansweredJoin {
+                room: self.rooms.name(stay.room),
+                user: stay.user.clone(),
+                session: session.id.clone(),
+                generation: session.generation,
+                connection,
+            });
+        }
+    }
+
+    /// Without a link it is kept: at most all leases and joins of the last one.
+    pub(super) fn say_releases(&mut self, cx: &mut Cx<'_>) {
+        if !self.link.is_up() {
+            return;
+        }
+        let due = cx.now + self.timings.ack_within;
+        for (reason, leases) in std::mem::take(&mut self.releasing) {
+            for leases in leases.chunks(RENEWAL_BATCH_MAX) {
+                let request = Request::Release { leases: leases.to_vec(), reason, unanswered: Vec::new() };
+                let id = self.requests.add(request, due);
+                self.say(id, cx);
+            }
+        }
+        let unanswered = std::mem::take(&mut self.unanswered);
+        for unanswered in unanswered.chunks(RENEWAL_BATCH_MAX / 8) {
+            let request = Request::Release {
+                leases: Vec::new(),
+                reason: ReleaseReason::TransportLost,
+                unanswered: unanswered.to_vec(),
+            };
+            let id = self.requests.add(request, due);
+            self.say(id, cx);
+        }
+    }
+
+    /// Says again what is overdue; joins of clients that waited long enough are refused.
+    pub(super) fn tick_requests(&mut self, cx: &mut Cx<'_>) {
+        while let Some(id) = self.requests.overdue(cx.now) {
+            let due = cx.now + self.timings.ack_within;
+            let is_up = self.link.is_up();
+            match self.requests.get(id) {
+                Some(Request::Join { key, room, again: false }) => {
+                    let (key, room) = (*key, *room);
+                    self.join_overdue(id, (key, room), cx);
+                }
+                Some(Request::Unwanted(join)) => {
+                    let join = UnansweredJoin::clone(join);
+                    self.requests.remove(id);
+                    self.unanswered.push(join);
+                }
+                // On the next link all is said anyway.
+                Some(_) if !is_up => self.requests.postpone(id, due),
+                Some(Request::Join { again: true, .. }) => self.requests.again(id, due),
+                Some(Request::Update { .. } | Request::Release { .. } | Request::Leave { .. }) => {
+                    self.requests.postpone(id, due);
+                    self.say(id, cx);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn join_overdue(&mut self, id: RequestId, (key, room): (ConnKey, RoomKey), cx: &mut Cx<'_>) {
+        self.count_refused(key, room);
+        if let Some(conn) = self.conns.get(key)
+            && let Some(stay) = conn.stay(room)
+            && let Some(session) = stay.session.as_deref()
+            && self.requests.is_sent(id)
+        {
+            let join = UnansweredJoin {
+                room: self.rooms.name(room),
+                user: stay.user.clone(),
+                session: session.id.clone(),
+                generation: session.generation,
+                connection: conn.id,
+            };
+            self.unanswered.push(join);
+        }
+        self.requests.remove(id);
+        let Some(name) = self.name_in(key, room) else { return };
+        self.drop_stay(key, room, cx.now);
+        let jitter = self.chance.random_range(0.5..1.0);
+        let retry_after = self.timings.reconnect_within.mul_f64(jitter);
+        let told = Told { code: ErrorCode::Unavailable, retry_after: Some(retry_after), generation: None };
+        self.refuse(key, (Some(name), told), "the core did not answer", cx);
+        if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty()) {
+            conn.roomless = conn.roomless.map(|at: Mono| at + retry_after);
+        }
+    }
+}
