@@ -49,8 +49,8 @@ pub(super) enum Taken {
 #[derive(Debug, Default)]
 struct Goals {
     at_least: Cursor,
-    /// Progress messages to come before it counts as answered.
-    progress: u32,
+    /// Progress messages to come before it counts as answered; none: not asked yet.
+    progress: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +94,11 @@ impl Watched {
         now: Mono,
     ) -> OpenRoom {
         let part = beat / ASK_BEAT_PART;
-        self.not_before = now + part;
-        if std::mem::take(&mut self.wanted).repair {
+        let wanted = std::mem::take(&mut self.wanted);
+        if wanted.any() {
+            self.not_before = now + part;
+        }
+        if wanted.repair {
             if now >= self.repair_not_before + REPAIR_QUIET {
                 self.repairs = 0;
             }
@@ -103,7 +106,7 @@ impl Watched {
             self.repairs = self.repairs.saturating_add(1);
         }
         if let Some(goals) = &mut self.goals {
-            goals.progress = PROGRESS_ANSWERS;
+            goals.progress = Some(PROGRESS_ANSWERS);
         }
         let cursor = self.view.cursor();
         OpenRoom {
@@ -184,6 +187,7 @@ impl Watched {
             let room_left = known.is_some() || goals.at_least.iter().count() < CURSOR_REGIONS_MAX;
             if here.max(known).is_none_or(|known| known < position) && room_left {
                 goals.at_least.set(region.clone(), position);
+                goals.progress = None;
                 more = true;
             }
         }
@@ -201,8 +205,8 @@ impl Watched {
         let stale =
             self.view.regions().any(|(_, copy)| matches!(copy.fresh(), Some(Freshness::Stale { .. })));
         let Some(goals) = &mut self.goals else { return };
-        goals.progress = goals.progress.saturating_sub(1);
-        if goals.progress == 0 && !stale {
+        goals.progress = goals.progress.map(|left| left.saturating_sub(1));
+        if goals.progress == Some(0) && !stale {
             goals.at_least = Cursor::default();
         }
         self.answer(room, effects);
