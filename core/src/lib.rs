@@ -5,7 +5,10 @@
 
 pub mod driver;
 pub mod limits;
-pub mod service;
+pub mod metrics;
+mod service;
 pub mod settings;
 pub mod shell;
+pub mod start;
 pub mod store;
+pub mod story;

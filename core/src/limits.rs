@@ -74,3 +74,19 @@ pub const QUERY_PAGE_MAX: usize = 1_000;
 pub const COMMITS_IN_DOUBT_MAX: usize = 1_024;
 /// Releases that wait for their answers; more are left for the edge to repeat.
 pub const RELEASES_MAX: usize = 65_536;
+
+/// What waits for the driver's task, over all links and watchers; beyond it they wait in turn, and the
+/// transport holds the rest back.
+pub const DRIVER_INPUTS_MAX: usize = 4_096;
+/// Inputs taken in one go before time and store get their turn.
+pub const DRIVER_INPUTS_A_TURN: usize = 256;
+/// What waits to be read by one edge; an edge that does not read is given up and links again.
+pub const LINK_DOWN_MAX: usize = 16_384;
+/// A link says hello within this span of being opened.
+pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// A question is answered within this span, or as unavailable.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long a draining core goes on so that its edges and watchers can move.
+pub const DRAIN_NOTICE: Duration = Duration::from_millis(500);
+/// Entries of a page unless asked otherwise.
+pub const PAGE_SIZE_DEFAULT: usize = 500;

@@ -1,2 +1,125 @@
-//! Placeholder.
-fn main() {}
+//! `presence-core`: a recipe. Everything it does is in the library.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use presence_core::settings::{Configuration, Flags, Settings, keys};
+use presence_core::start::{Deps, start};
+use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
+use presence_model::id::RegionId;
+use presence_model::timing::Timings;
+use presence_runtime::clock::Clock;
+use presence_runtime::command_line::{parse_or_exit, refuse};
+use presence_runtime::config::render;
+use presence_runtime::exposure::{Protection, require_loopback_unless};
+use presence_runtime::network::Network;
+use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::{self, Metrics};
+use presence_runtime::tokens::KeyFile;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// How long everything may take to end after the drain.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let flags: Flags = parse_or_exit();
+    let (configuration, timings) = match flags.load(std::env::vars_os()) {
+        Ok(loaded) => loaded,
+        Err(mistakes) => return refuse(&mistakes),
+    };
+    if flags.config.print_config {
+        return print(&render(&keys(), &configuration));
+    }
+    let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
+    if let Err(exposed) = require_loopback_unless(protection, configuration.grpc, "the gRPC listener", "TLS")
+    {
+        return refuse(&exposed);
+    }
+    let Some(jwks) = configuration.jwks.clone() else {
+        return refuse(
+            &"jwks is not set: give the keys that verify tokens with --jwks FILE; \
+                        `presence keys DIR` makes a pair",
+        );
+    };
+    if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
+        return refuse(&bad);
+    }
+    let run = run(configuration, timings, jwks, flags.json, flags.config.check);
+    match tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(run)) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::from(presence_runtime::exit::TEMPORARY)
+        }
+    }
+}
+
+async fn run(
+    configuration: Configuration,
+    timings: Timings,
+    jwks: std::path::PathBuf,
+    json: bool,
+    check: bool,
+) -> anyhow::Result<ExitCode> {
+    let region = match RegionId::new(&configuration.region) {
+        Ok(region) => region,
+        Err(error) => return Ok(refuse(&format!("region = {:?}: {error}", configuration.region))),
+    };
+    let keys = match KeyFile::open(&jwks).await {
+        Ok(keys) => keys,
+        Err(error) => return Ok(refuse(&format!("jwks = {}: {error}", jwks.display()))),
+    };
+    if check {
+        return Ok(print("the configuration is good"));
+    }
+    for warning in timings.warnings() {
+        tracing::warn!("{warning}");
+    }
+    if configuration.insecure {
+        tracing::warn!("insecure: anybody who reaches {} is trusted", configuration.grpc);
+    }
+    let (clock, shutdown) = (Clock::system(), Shutdown::new());
+    shutdown.end_on_signals()?;
+    let verifier = keys.verifier();
+    let followed = shutdown.child();
+    followed.spawn("keys", keys.follow(clock.clone(), followed.token()));
+    let settings = Settings {
+        grpc: configuration.grpc,
+        admin: Some(configuration.admin),
+        region,
+        name: configuration.name,
+        timings,
+        seed: rand::random(),
+    };
+    let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
+    let deps = Deps {
+        store: Arc::new(SharedMemoryStore::new(memory, clock.clone())),
+        clock,
+        network: Network::tcp(),
+        metrics: Metrics::new(),
+        verifier,
+        shutdown,
+    };
+    let running = start(settings, deps).await?;
+    tracing::info!(grpc = %running.grpc, "the core accepts");
+    if json {
+        let admin = running.admin.map(|address| address.to_string());
+        let _ = print(&serde_json::json!({ "grpc": running.grpc.to_string(), "admin": admin }).to_string());
+    }
+    running.finished(END_WITHIN).await?;
+    tracing::info!("the core has ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(text: &str) -> ExitCode {
+    use std::io::Write as _;
+    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever asked has hung up.
+        Err(_) => ExitCode::from(presence_runtime::exit::TEMPORARY),
+    }
+}

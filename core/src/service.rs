@@ -1,1 +1,69 @@
-//! Placeholder.
+//! gRPC: thin methods that decode, call the driver's handle and encode. Nothing is decided here.
+
+mod admin;
+mod link;
+mod presence;
+mod watch;
+
+use std::time::Duration;
+
+use presence_proto::status::ServiceError;
+use presence_proto::v1;
+use presence_runtime::shutdown::Shutdown;
+use presence_runtime::tokens::Verifier;
+use tonic::service::Routes;
+
+use crate::driver::{Answer, Query};
+use crate::shell::{Handle, Stopped};
+
+/// What the services need.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    pub(crate) handle: Handle,
+    pub(crate) verifier: Verifier,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) region: presence_model::id::RegionId,
+    /// How long a question may take.
+    pub(crate) answer_within: Duration,
+}
+
+impl Api {
+    async fn ask(&self, query: Query) -> Result<Answer, ServiceError> {
+        let unavailable = ServiceError::Unavailable { retry_after: self.answer_within };
+        let answer = tokio::time::timeout(self.answer_within, self.handle.ask(query));
+        match answer.await.map_err(|_| unavailable)? {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(refusal)) => Err(refusal.into()),
+            Err(Stopped) => Err(ServiceError::Draining),
+        }
+    }
+}
+
+impl From<crate::driver::QueryRefusal> for ServiceError {
+    fn from(refusal: crate::driver::QueryRefusal) -> Self {
+        match refusal {
+            crate::driver::QueryRefusal::Unavailable { retry_after } => Self::Unavailable { retry_after },
+        }
+    }
+}
+
+/// All services of a core, with health and reflection.
+pub(crate) async fn routes(api: Api) -> Result<Routes, tonic_reflection::server::Error> {
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(presence_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let edges = v1::edge_service_server::EdgeServiceServer::new(link::EdgeApi(api.clone()));
+    let services =
+        v1::presence_service_server::PresenceServiceServer::new(presence::PresenceApi(api.clone()));
+    let operators = v1::admin_service_server::AdminServiceServer::new(admin::AdminApi(api));
+    health.set_serving::<v1::edge_service_server::EdgeServiceServer<link::EdgeApi>>().await;
+    health.set_serving::<v1::presence_service_server::PresenceServiceServer<presence::PresenceApi>>().await;
+    health.set_serving::<v1::admin_service_server::AdminServiceServer<admin::AdminApi>>().await;
+    Ok(Routes::new(edges)
+        .add_service(services)
+        .add_service(operators)
+        .add_service(health_service)
+        .add_service(reflection))
+}

@@ -1,1 +1,215 @@
-//! Placeholder.
+//! What a core is told: file, environment, flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use presence_model::id::RegionId;
+use presence_model::timing::Timings;
+use presence_runtime::config::{
+    ConfigFlags, Kind, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings, derive_timings,
+};
+use presence_runtime::telemetry::LogFlags;
+use serde::{Deserialize, Serialize};
+
+/// Prefix of the environment variables: `PRESENCE_CORE__GRPC`.
+pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_CORE";
+
+/// Every key of the file.
+#[must_use]
+pub fn keys() -> Vec<Setting> {
+    let mut keys = vec![
+        Setting::new("grpc", Kind::Address, "\"127.0.0.1:4701\""),
+        Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
+        Setting::new("store", Kind::Url(&["memory"]), "\"memory\"").secret(),
+        Setting::new("region", Kind::Text, "\"eu-west\""),
+        Setting::new("name", Kind::Text, "\"core-1\""),
+        Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
+        Setting::new("insecure", Kind::Switch, "false"),
+    ];
+    keys.extend(TIMING_SETTINGS);
+    keys
+}
+
+/// The presence core: decides who is present, and keeps the leases.
+#[derive(Debug, Clone, Default, clap::Parser)]
+#[command(
+    name = "presence-core",
+    version,
+    after_help = "Every setting is also a key of the file given with --config and a variable such as\n\
+                  PRESENCE_CORE__GRPC; flags win over variables, variables over the file.\n\n\
+                  Example:\n  presence keys ./keys\n  presence-core --grpc 127.0.0.1:4701 --jwks ./keys/jwks.json"
+)]
+pub struct Flags {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub config: ConfigFlags,
+    /// Where edges and services connect (127.0.0.1:4701); port 0 picks a free one
+    #[arg(long, value_name = "ADDR")]
+    pub grpc: Option<String>,
+    /// Where metrics and probes are (127.0.0.1:4702)
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Where leases are kept: `memory`, for one core whose data may go with it
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// The region whose rosters this core keeps (local)
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// Name of this core, for people
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Keys that verify tokens; followed while running
+    #[arg(long, value_name = "FILE")]
+    pub jwks: Option<String>,
+    /// Listen beyond loopback without TLS: anybody who reaches it is trusted
+    #[arg(long)]
+    pub insecure: bool,
+    /// Print one JSON object with the addresses in force once everything accepts
+    #[arg(long)]
+    pub json: bool,
+    /// Timers.
+    #[command(flatten)]
+    pub timing: TimingFlags,
+    /// Logs.
+    #[command(flatten)]
+    pub logs: LogFlags,
+}
+
+/// The configuration as it stands in a file, defaults included.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Configuration {
+    /// Where edges and services connect.
+    pub grpc: SocketAddr,
+    /// Where metrics and probes are.
+    pub admin: SocketAddr,
+    /// Where leases are kept.
+    pub store: String,
+    /// The region of the rosters.
+    pub region: String,
+    /// Name for people.
+    pub name: String,
+    /// Keys that verify tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jwks: Option<PathBuf>,
+    /// Whether to listen beyond loopback without protection.
+    pub insecure: bool,
+    /// Timers.
+    pub timing: TimingSettings,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self {
+            grpc: loopback(4701),
+            admin: loopback(4702),
+            store: "memory".to_owned(),
+            region: "local".to_owned(),
+            name: "core".to_owned(),
+            jwks: None,
+            insecure: false,
+            timing: TimingSettings::default(),
+        }
+    }
+}
+
+impl Flags {
+    /// Merges file, environment and flags.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn load(
+        &self,
+        environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+    ) -> Result<(Configuration, Timings), Mistakes> {
+        let keys = keys();
+        let loader = self
+            .config
+            .loader(&keys, ENVIRONMENT_PREFIX, environment)
+            .flag("grpc", "--grpc", self.grpc.as_deref())
+            .flag("admin", "--admin", self.admin.as_deref())
+            .flag("store", "--store", self.store.as_deref())
+            .flag("region", "--region", self.region.as_deref())
+            .flag("name", "--name", self.name.as_deref())
+            .flag("jwks", "--jwks", self.jwks.as_deref())
+            .flag("insecure", "--insecure", self.insecure.then_some("true"));
+        let configuration: Configuration = self.timing.onto(loader).load()?;
+        let timings = derive_timings(configuration.timing.given())?;
+        Ok((configuration, timings))
+    }
+}
+
+/// What a core needs to start.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where edges and services connect; port 0 picks a free one.
+    pub grpc: SocketAddr,
+    /// Where metrics and probes are; none: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// The region of the rosters.
+    pub region: RegionId,
+    /// Name for people.
+    pub name: String,
+    /// Timers.
+    pub timings: Timings,
+    /// Draws this process's identity and lease ids; unpredictable outside simulations.
+    pub seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn load(flags: &Flags, environment: &[(&str, &str)]) -> Result<(Configuration, Timings), String> {
+        let variables = environment.iter().map(|(k, v)| (OsString::from(k), OsString::from(v)));
+        flags.load(variables.collect::<Vec<_>>().into_iter()).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn flags_win_over_variables() {
+        let flags = Flags { region: Some("eu".into()), ..Flags::default() };
+        let variables = [("PRESENCE_CORE__REGION", "us"), ("PRESENCE_CORE__NAME", "core-7")];
+        let (configuration, _) = load(&flags, &variables).unwrap();
+        assert_eq!((configuration.region.as_str(), configuration.name.as_str()), ("eu", "core-7"));
+    }
+
+    #[test]
+    fn every_mistake_has_its_line() {
+        let flags = Flags {
+            grpc: Some("here".into()),
+            store: Some("postgres://x".into()),
+            timing: TimingFlags { grace: Some("soon".into()), ..TimingFlags::default() },
+            ..Flags::default()
+        };
+        let mistakes = load(&flags, &[("PRESENCE_CORE__GRCP", "x")]).unwrap_err();
+        assert_eq!(mistakes.lines().count(), 4, "{mistakes}");
+    }
+
+    #[test]
+    fn timers_go_down_to_a_second_and_broken_relations_are_told() {
+        let timing = |heartbeat: &str, ttl: &str, grace: &str| Flags {
+            timing: TimingFlags {
+                heartbeat: Some(heartbeat.into()),
+                lease_ttl: Some(ttl.into()),
+                grace: Some(grace.into()),
+                ..TimingFlags::default()
+            },
+            ..Flags::default()
+        };
+        assert!(load(&timing("1s", "3s", "1s"), &[]).is_ok());
+        let mistakes = load(&timing("5s", "6s", "7s"), &[]).unwrap_err();
+        assert!(mistakes.lines().count() >= 2, "{mistakes}");
+    }
+
+    #[test]
+    fn every_default_is_a_key() {
+        let rendered = presence_runtime::config::render(&keys(), &Configuration::default());
+        let table: toml::Table = rendered.parse().unwrap();
+        for key in table.keys().filter(|key| *key != "timing") {
+            assert!(keys().iter().any(|setting| setting.path == key), "{key}");
+        }
+    }
+}

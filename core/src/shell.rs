@@ -1,1 +1,208 @@
-//! Placeholder.
+//! The thin async shell around the driver: one task that owns it, feeds it and carries its effects out.
+//!
+//! Links, watchers and questions reach the task through a [`Handle`]; each gets a channel of its own
+//! back. Store commands run beside each other and come back as inputs.
+
+mod task;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use presence_model::id::EdgeName;
+use presence_model::link::{Hello, LinkDown, LinkUp};
+use presence_model::watch::{WatchDown, WatchRefusal, WatchUp};
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::task::DriverTask;
+use crate::driver::{
+    Answer, CloseReason, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, Verified, WatchKey,
+};
+use crate::limits::{DRIVER_INPUTS_MAX, LINK_DOWN_MAX};
+
+/// What reaches the driver's task.
+#[derive(Debug)]
+enum Command {
+    Input(Input),
+    OpenLink(LinkKey, Box<Hello>, mpsc::Sender<LinkEvent>),
+    OpenWatch(WatchKey, mpsc::Sender<WatchEvent>),
+    Ask(QueryKey, Query, oneshot::Sender<Result<Answer, QueryRefusal>>),
+}
+
+/// What a link gets from the driver.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// Tell the edge.
+    Down(LinkDown),
+    /// End the stream.
+    Close(CloseReason),
+}
+
+/// What a watch gets from the driver.
+#[derive(Debug)]
+pub enum WatchEvent {
+    /// Tell the watcher, then report with [`Handle::watch_written`].
+    Down(Vec<WatchDown>),
+    /// End the stream.
+    Close(WatchRefusal),
+}
+
+/// The driver's task is gone: the process is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the core is stopping")]
+pub struct Stopped;
+
+/// The way to the driver; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    keys: Arc<AtomicU64>,
+}
+
+impl Handle {
+    fn channel() -> (Self, mpsc::Receiver<Command>) {
+        let (commands, inbox) = mpsc::channel(DRIVER_INPUTS_MAX);
+        (Self { commands, keys: Arc::new(AtomicU64::new(1)) }, inbox)
+    }
+
+    fn key(&self) -> u64 {
+        self.keys.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn send(&self, command: Command) -> Result<(), Stopped> {
+        self.commands.send(command).await.map_err(|_| Stopped)
+    }
+
+    /// An edge said hello. What the core has to say comes through the receiver.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn open_link(&self, hello: Hello) -> Result<LinkHandle, Stopped> {
+        let key = LinkKey(self.key());
+        let (sender, events) = mpsc::channel(LINK_DOWN_MAX);
+        let edge = hello.edge.clone();
+        self.send(Command::OpenLink(key, Box::new(hello), sender)).await?;
+        Ok(LinkHandle { key, edge, handle: self.clone(), events: Some(events) })
+    }
+
+    /// A watcher came.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn open_watch(&self) -> Result<WatchHandle, Stopped> {
+        let key = WatchKey(self.key());
+        // The driver gives out one portion at a time, plus at most one ending.
+        let (sender, events) = mpsc::channel(2);
+        self.send(Command::OpenWatch(key, sender)).await?;
+        Ok(WatchHandle { key, handle: self.clone(), events: Some(events) })
+    }
+
+    /// Asks a question.
+    ///
+    /// # Errors
+    /// [`QueryRefusal`] inside; [`Stopped`] outside.
+    pub async fn ask(&self, query: Query) -> Result<Result<Answer, QueryRefusal>, Stopped> {
+        let (sender, answer) = oneshot::channel();
+        self.send(Command::Ask(QueryKey(self.key()), query, sender)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Tells links and watchers to go elsewhere.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn drain(&self) -> Result<(), Stopped> {
+        self.send(Command::Input(Input::Drain)).await
+    }
+}
+
+/// One link's way to the driver.
+#[derive(Debug)]
+pub struct LinkHandle {
+    key: LinkKey,
+    edge: EdgeName,
+    handle: Handle,
+    events: Option<mpsc::Receiver<LinkEvent>>,
+}
+
+impl LinkHandle {
+    /// What the driver has to say, once.
+    pub fn take_events(&mut self) -> Option<mpsc::Receiver<LinkEvent>> {
+        self.events.take()
+    }
+
+    /// The edge's name, for logs.
+    #[must_use]
+    pub fn edge(&self) -> &EdgeName {
+        &self.edge
+    }
+
+    /// The edge said something.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn up(&self, up: LinkUp, verified: Verified) -> Result<(), Stopped> {
+        self.handle.send(Command::Input(Input::Link(self.key, up, verified))).await
+    }
+
+    /// The link ended.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn closed(self, end: LinkEnd) -> Result<(), Stopped> {
+        self.handle.send(Command::Input(Input::LinkClosed(self.key, end))).await
+    }
+}
+
+/// One watcher's way to the driver.
+#[derive(Debug)]
+pub struct WatchHandle {
+    key: WatchKey,
+    handle: Handle,
+    events: Option<mpsc::Receiver<WatchEvent>>,
+}
+
+impl WatchHandle {
+    /// What the driver has to say, once.
+    pub fn take_events(&mut self) -> Option<mpsc::Receiver<WatchEvent>> {
+        self.events.take()
+    }
+
+    /// A way to report what was written, for the writing side of the stream.
+    #[must_use]
+    pub fn writer(&self) -> WatchWriter {
+        WatchWriter { key: self.key, handle: self.handle.clone() }
+    }
+
+    /// The watcher said something.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn up(&self, up: WatchUp) -> Result<(), Stopped> {
+        self.handle.send(Command::Input(Input::Watch(self.key, up))).await
+    }
+
+    /// The watcher went.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn closed(self) -> Result<(), Stopped> {
+        self.handle.send(Command::Input(Input::WatchClosed(self.key))).await
+    }
+}
+
+/// The writing side of a watch.
+#[derive(Debug)]
+pub struct WatchWriter {
+    key: WatchKey,
+    handle: Handle,
+}
+
+impl WatchWriter {
+    /// All events given out so far were taken by the transport.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn written(&self) -> Result<(), Stopped> {
+        self.handle.send(Command::Input(Input::WatchReady(self.key))).await
+    }
+}

@@ -69,6 +69,27 @@ pub enum TransitionKind {
     Ended(Ending),
 }
 
+impl TransitionKind {
+    /// The word of logs and metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Joined => "joined",
+            Self::Updated => "updated",
+            Self::Ended(_) => "ended",
+        }
+    }
+
+    /// Why it ended, if it did.
+    #[must_use]
+    pub const fn ending(&self) -> Option<&Ending> {
+        match self {
+            Self::Joined | Self::Updated => None,
+            Self::Ended(ending) => Some(ending),
+        }
+    }
+}
+
 /// A decided change of one member's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {

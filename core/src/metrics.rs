@@ -1,0 +1,88 @@
+//! What a core counts. Labels are bounded sets, never ids.
+
+use std::time::Duration;
+
+use presence_model::change::TransitionKind;
+use presence_model::reason::RemovalReason;
+use presence_runtime::telemetry::Metrics;
+use prometheus::{HistogramVec, IntCounterVec};
+
+use crate::store::{Command, StoreFault};
+
+const STORE_SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
+
+/// The metrics of one core.
+#[derive(Debug)]
+pub struct CoreMetrics {
+    transitions: IntCounterVec,
+    store_seconds: HistogramVec,
+}
+
+impl CoreMetrics {
+    /// Registers them. Series that matter from the start show 0.
+    #[must_use]
+    pub fn new(metrics: &Metrics) -> Self {
+        let transitions = metrics.counter_vec(
+            "presence_core_transitions_total",
+            "Sessions that joined, updated or ended by a commit of this core",
+            &["kind", "reason"],
+        );
+        for kind in ["joined", "updated"] {
+            let _ = transitions.with_label_values(&[kind, ""]);
+        }
+        for reason in RemovalReason::ALL {
+            let _ = transitions.with_label_values(&["ended", reason.as_str()]);
+        }
+        let store_seconds = metrics.histogram_vec(
+            "presence_core_store_seconds",
+            "Time until the store answered a command",
+            &["op", "outcome"],
+            STORE_SECONDS,
+        );
+        Self { transitions, store_seconds }
+    }
+
+    pub(crate) fn transition(&self, kind: &TransitionKind) {
+        self.transitions.with_label_values(&[kind.as_str(), reason_of(kind)]).inc();
+    }
+
+    pub(crate) fn store_answered(&self, op: &'static str, took: Duration, fault: Option<&StoreFault>) {
+        let outcome = match fault {
+            None => "ok",
+            Some(StoreFault::Unavailable(_)) => "unavailable",
+            Some(StoreFault::Unknown) => "unknown",
+            Some(StoreFault::ReadOnly) => "read_only",
+        };
+        self.store_seconds.with_label_values(&[op, outcome]).observe(took.as_secs_f64());
+    }
+}
+
+/// The reason of an ending, empty for what is none.
+pub(crate) fn reason_of(kind: &TransitionKind) -> &'static str {
+    kind.ending().map_or("", |ending| ending.reason.as_str())
+}
+
+/// Name of a store command, for metrics.
+#[must_use]
+pub fn verb(command: &Command) -> &'static str {
+    match command {
+        Command::Now { .. } => "now",
+        Command::Members { .. } => "members",
+        Command::Load { .. } => "load",
+        Command::Commit(_) => "commit",
+        Command::Renew { .. } => "renew",
+        Command::Release { .. } => "release",
+        Command::Lose { .. } => "lose",
+        Command::Discard { .. } => "discard",
+        Command::Turn { .. } => "turn",
+        Command::Link { .. } => "link",
+        Command::Unlink { .. } => "unlink",
+        Command::Forget { .. } => "forget",
+        Command::Edges => "edges",
+        Command::History { .. } => "history",
+        Command::Tail { .. } => "tail",
+        Command::Leases { .. } => "leases",
+        Command::Rooms { .. } => "rooms",
+        Command::Summary { .. } => "summary",
+    }
+}

@@ -1,0 +1,60 @@
+//! `AdminService`: what operators ask.
+
+use presence_model::id::UserId;
+use presence_model::member;
+use presence_proto::status::ServiceError;
+use presence_proto::{convert, v1};
+use tonic::{Request, Response, Status};
+
+use super::Api;
+use super::presence::{bad, room};
+use crate::driver::{Answer, Explained, Query};
+use crate::story;
+
+/// Explanations.
+#[derive(Debug)]
+pub(crate) struct AdminApi(pub(super) Api);
+
+#[tonic::async_trait]
+impl v1::admin_service_server::AdminService for AdminApi {
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let asked = request.into_inner();
+        let room = room(&asked.room)?;
+        let user = UserId::new(&asked.user).map_err(|error| bad(&error.to_string()))?;
+        let query = Query::Explain { room: room.clone(), user: user.clone() };
+        let Answer::Explain(explained) = self.0.ask(query).await? else {
+            return Err(ServiceError::Internal.into());
+        };
+        let mut response = response(&user, &explained);
+        response.region = self.0.region.as_str().to_owned();
+        response.story = story::tell(&room, &user, &explained);
+        Ok(Response::new(response))
+    }
+}
+
+fn response(user: &UserId, explained: &Explained) -> v1::ExplainResponse {
+    let record = explained.read.record.as_ref();
+    let sessions = record.map_or(&[][..], |record| &record.sessions);
+    v1::ExplainResponse {
+        member: record.map(|record| member::shown(user, record).into()),
+        sessions: sessions
+            .iter()
+            .map(|session| {
+                let lease = story::lease_of(session, explained).map(|(state, _)| state);
+                let age = story::heartbeat_age(session, explained).unwrap_or_default();
+                convert::session_detail(session, lease, age)
+            })
+            .collect(),
+        ended: story::ended_latest_first(explained)
+            .into_iter()
+            .map(|(session, tombstone)| convert::ended_session(session, tombstone))
+            .collect(),
+        position: Some(explained.position.into()),
+        freshness: Some(explained.freshness.into()),
+        store_time_ms: explained.now.0,
+        ..v1::ExplainResponse::default()
+    }
+}

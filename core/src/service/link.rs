@@ -1,0 +1,158 @@
+//! `EdgeService`: one stream of an edge.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use presence_model::link::LinkUp;
+use presence_proto::status::ServiceError;
+use presence_proto::{convert, v1};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Api;
+use crate::driver::{CloseReason, LinkEnd, Verified};
+use crate::limits::HELLO_WITHIN;
+use crate::shell::{LinkEvent, LinkHandle};
+
+/// Once our side of a stream is over, the transport says within this span why.
+const END_TOLD_WITHIN: Duration = Duration::from_millis(500);
+
+/// Links of edges.
+#[derive(Debug)]
+pub(crate) struct EdgeApi(pub(super) Api);
+
+#[tonic::async_trait]
+impl v1::edge_service_server::EdgeService for EdgeApi {
+    type LinkStream = BoxStream<'static, Result<v1::LinkResponse, Status>>;
+
+    async fn link(
+        &self,
+        request: Request<Streaming<v1::LinkRequest>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        let mut inbound = request.into_inner();
+        let missing = || Status::from(ServiceError::BadRequest("the first message must be Hello".to_owned()));
+        let first = tokio::time::timeout(HELLO_WITHIN, inbound.message()).await.map_err(|_| missing())??;
+        let hello = convert::hello(first.ok_or_else(missing)?)?;
+        tracing::info!(edge = %hello.edge, incarnation = %hello.incarnation, link = %hello.link, "an edge links");
+        let mut link =
+            self.0.handle.open_link(hello).await.map_err(|_| Status::from(ServiceError::Draining))?;
+        let events = link.take_events().expect("taken once");
+        let over = CancellationToken::new();
+        let outbound = outbound(events, over.clone());
+        let reader = Reader { api: self.0.clone(), inbound, link, over };
+        self.0.shutdown.spawn_one_of_many("link", reader.run());
+        Ok(Response::new(outbound))
+    }
+}
+
+/// What goes down; tells the reader when it is over, also when the transport drops it.
+fn outbound(
+    events: mpsc::Receiver<LinkEvent>,
+    over: CancellationToken,
+) -> BoxStream<'static, Result<v1::LinkResponse, Status>> {
+    let guard = over.drop_guard();
+    ReceiverStream::new(events)
+        .map(move |event| {
+            let _held = &guard;
+            match event {
+                LinkEvent::Down(down) => Ok(down.into()),
+                LinkEvent::Close(reason) => Err(close_status(reason)),
+            }
+        })
+        .boxed()
+}
+
+fn close_status(reason: CloseReason) -> Status {
+    match reason {
+        CloseReason::Superseded => ServiceError::LinkSuperseded,
+        CloseReason::StaleLink => ServiceError::StaleLink,
+        CloseReason::Region => ServiceError::UnknownRegion,
+        CloseReason::Silent => ServiceError::LinkSilent,
+        CloseReason::Draining => ServiceError::Draining,
+    }
+    .into()
+}
+
+struct Reader {
+    api: Api,
+    inbound: Streaming<v1::LinkRequest>,
+    link: LinkHandle,
+    over: CancellationToken,
+}
+
+impl Reader {
+    async fn run(mut self) {
+        let end = self.read().await;
+        tracing::info!(edge = %self.link.edge(), ?end, "a link ended");
+        // Nobody is left to be told when the driver has stopped.
+        let _ = self.link.closed(end).await;
+    }
+
+    async fn read(&mut self) -> LinkEnd {
+        let stop = self.api.shutdown.token();
+        loop {
+            let message = tokio::select! {
+                message = self.inbound.message() => message,
+                () = stop.cancelled() => return LinkEnd::Ours,
+                () = self.over.cancelled() => return self.end_as_told().await,
+            };
+            match message {
+                Ok(Some(message)) => match LinkUp::try_from(message) {
+                    Ok(up) => {
+                        let verified = verify(&self.api, &up);
+                        if self.link.up(up, verified).await.is_err() {
+                            return LinkEnd::Ours;
+                        }
+                    }
+                    Err(error) if error.may_skip() => {
+                        tracing::debug!(%error, "skipped a message of a later version")
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, edge = %self.link.edge(), "an edge broke the contract");
+                        return LinkEnd::Ours;
+                    }
+                },
+                Ok(None) => return LinkEnd::Broken,
+                Err(status) => return end_of(&status),
+            }
+        }
+    }
+
+    /// Our side of the stream was dropped: by the driver's word, or because the connection is gone.
+    async fn end_as_told(&mut self) -> LinkEnd {
+        match tokio::time::timeout(END_TOLD_WITHIN, self.inbound.message()).await {
+            Ok(Err(status)) => end_of(&status),
+            Ok(Ok(_)) | Err(_) => LinkEnd::Ours,
+        }
+    }
+}
+
+fn verify(api: &Api, up: &LinkUp) -> Verified {
+    match up {
+        LinkUp::Join(join) => Some(api.verifier.verify(&join.token.0)),
+        LinkUp::Update { token, .. } => token.as_ref().map(|token| api.verifier.verify(&token.0)),
+        LinkUp::Beat { .. }
+        | LinkUp::Renew { .. }
+        | LinkUp::Release { .. }
+        | LinkUp::Leave { .. }
+        | LinkUp::Bye { .. } => None,
+    }
+}
+
+/// A keep-alive that was not answered may be a partition; anything else is the far side's end.
+fn end_of(status: &Status) -> LinkEnd {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout)
+            || error.to_string().contains("keep-alive timed out")
+        {
+            return LinkEnd::Silent;
+        }
+        cause = error.source();
+    }
+    LinkEnd::Broken
+}

@@ -1,0 +1,217 @@
+//! The task that owns the driver.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use presence_model::time::millis;
+use presence_runtime::clock::Clock;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{Command, Handle, LinkEvent, WatchEvent};
+use crate::driver::{
+    Answer, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, StoreOp, TransitionLine,
+    WatchKey,
+};
+use crate::limits::DRIVER_INPUTS_A_TURN;
+use crate::metrics::{CoreMetrics, reason_of, verb};
+use crate::store::{LeaseStore, Outcome, StoreFault};
+
+type Answering = oneshot::Sender<Result<Answer, QueryRefusal>>;
+type StoreReply = (StoreOp, Result<Outcome, StoreFault>);
+
+/// Owns the driver and everything it gives out.
+pub struct DriverTask {
+    driver: Driver,
+    store: Arc<dyn LeaseStore>,
+    clock: Clock,
+    metrics: Arc<CoreMetrics>,
+    inbox: mpsc::Receiver<Command>,
+    links: BTreeMap<LinkKey, mpsc::Sender<LinkEvent>>,
+    watches: BTreeMap<WatchKey, mpsc::Sender<WatchEvent>>,
+    questions: BTreeMap<QueryKey, Answering>,
+    under_way: FuturesUnordered<BoxFuture<'static, StoreReply>>,
+    waiting: VecDeque<Input>,
+    effects: Vec<Effect>,
+}
+
+impl DriverTask {
+    /// A task that has not run yet, and the way to it.
+    #[must_use]
+    pub fn new(
+        driver: Driver,
+        store: Arc<dyn LeaseStore>,
+        clock: Clock,
+        metrics: Arc<CoreMetrics>,
+    ) -> (Self, Handle) {
+        let (handle, inbox) = Handle::channel();
+        let task = Self {
+            driver,
+            store,
+            clock,
+            metrics,
+            inbox,
+            links: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            under_way: FuturesUnordered::new(),
+            waiting: VecDeque::new(),
+            effects: Vec::new(),
+        };
+        (task, handle)
+    }
+
+    /// Runs until stopped, or until nobody can reach it any more.
+    pub async fn run(mut self, stop: CancellationToken) {
+        self.feed(Input::Tick);
+        loop {
+            let wake = self.driver.poll_timeout();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Some((op, reply)) = self.under_way.next() => self.feed(Input::Store(op, Box::new(reply))),
+                command = self.inbox.recv() => {
+                    let Some(command) = command else { return };
+                    self.take(command);
+                    // What has queued up meanwhile is taken in one go; time and store get their turn after.
+                    for _ in 1..DRIVER_INPUTS_A_TURN {
+                        let Ok(command) = self.inbox.try_recv() else { break };
+                        self.take(command);
+                    }
+                }
+                () = self.clock.sleep_until_some(wake) => {}
+            }
+            if self.driver.poll_timeout().is_some_and(|due| due <= self.clock.now()) {
+                self.feed(Input::Tick);
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Input(input) => {
+                match &input {
+                    Input::LinkClosed(key, _) => drop(self.links.remove(key)),
+                    Input::WatchClosed(key) => drop(self.watches.remove(key)),
+                    Input::LinkOpened(..)
+                    | Input::Link(..)
+                    | Input::WatchOpened(_)
+                    | Input::Watch(..)
+                    | Input::WatchReady(_)
+                    | Input::Query(..)
+                    | Input::Store(..)
+                    | Input::Drain
+                    | Input::Tick => {}
+                }
+                self.feed(input);
+            }
+            Command::OpenLink(key, hello, events) => {
+                self.links.insert(key, events);
+                self.feed(Input::LinkOpened(key, *hello));
+            }
+            Command::OpenWatch(key, events) => {
+                self.watches.insert(key, events);
+                self.feed(Input::WatchOpened(key));
+            }
+            Command::Ask(key, query, answering) => {
+                self.questions.insert(key, answering);
+                self.feed(Input::Query(key, query));
+            }
+        }
+    }
+
+    /// One input, all its effects, and what follows from them at once.
+    fn feed(&mut self, input: Input) {
+        self.waiting.push_back(input);
+        while let Some(input) = self.waiting.pop_front() {
+            let mut effects = std::mem::take(&mut self.effects);
+            self.driver.handle(input, self.clock.now(), &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect);
+            }
+            self.effects = effects;
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Store(op, command) => {
+                let started = self.clock.now();
+                let verb = verb(&command);
+                let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
+                let reply = self.store.execute(command);
+                let mut reply = async move {
+                    let reply = reply.await;
+                    metrics.store_answered(verb, clock.now().since(started), reply.as_ref().err());
+                    (op, reply)
+                }
+                .boxed();
+                // An embedded store answers at once; only a remote one is waited for.
+                match (&mut reply).now_or_never() {
+                    Some((op, reply)) => self.waiting.push_back(Input::Store(op, Box::new(reply))),
+                    None => self.under_way.push(reply),
+                }
+            }
+            Effect::Link(key, down) => self.tell_link(key, LinkEvent::Down(down)),
+            Effect::CloseLink(key, reason) => {
+                self.tell_link(key, LinkEvent::Close(reason));
+                self.links.remove(&key);
+            }
+            Effect::Watch(key, events) => self.tell_watch(key, WatchEvent::Down(events)),
+            Effect::CloseWatch(key, refusal) => {
+                self.tell_watch(key, WatchEvent::Close(refusal));
+                self.watches.remove(&key);
+            }
+            Effect::Answer(key, answer) => {
+                // Nobody waits any more: the caller hung up.
+                let _ = self.questions.remove(&key).map(|answering| answering.send(answer));
+            }
+            Effect::Transition(line) => self.log(&line),
+        }
+    }
+
+    fn tell_link(&mut self, key: LinkKey, event: LinkEvent) {
+        let Some(link) = self.links.get(&key) else { return };
+        match link.try_send(event) {
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            // An edge that does not read is given up: it links again and renews everything.
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!(link = key.0, "an edge does not read its link: ending it");
+                self.links.remove(&key);
+                self.waiting.push_back(Input::LinkClosed(key, LinkEnd::Ours));
+            }
+        }
+    }
+
+    fn tell_watch(&mut self, key: WatchKey, event: WatchEvent) {
+        let Some(watch) = self.watches.get(&key) else { return };
+        if watch.try_send(event).is_err() {
+            self.watches.remove(&key);
+            self.waiting.push_back(Input::WatchClosed(key));
+        }
+    }
+
+    fn log(&self, line: &TransitionLine) {
+        let transition = &line.transition;
+        self.metrics.transition(&transition.kind);
+        tracing::info!(
+            target: "presence::transition",
+            roster = %line.roster,
+            user = %line.user,
+            session = %transition.session,
+            generation = %transition.generation,
+            connection = %transition.connection,
+            edge = %transition.edge,
+            lease = %transition.lease,
+            position = %line.position,
+            at_ms = line.at.0,
+            kind = transition.kind.as_str(),
+            reason = reason_of(&transition.kind),
+            silent_ms = transition.kind.ending().map(|ending| millis(ending.silent_for)),
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Starting a core: listeners, the driver's task, services, admin.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use presence_runtime::admin::{self, Readiness};
+use presence_runtime::clock::Clock;
+use presence_runtime::network::Network;
+use presence_runtime::rpc::{self, RequestObserver, ServerSettings};
+use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::Metrics;
+use presence_runtime::tokens::Verifier;
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::{Driver, DriverSettings};
+use crate::limits::{ANSWER_WITHIN, DRAIN_NOTICE};
+use crate::metrics::CoreMetrics;
+use crate::service::{Api, routes};
+use crate::settings::Settings;
+use crate::shell::{DriverTask, Handle};
+use crate::store::LeaseStore;
+
+/// What a core uses of its process.
+pub struct Deps {
+    /// Time.
+    pub clock: Clock,
+    /// Sockets.
+    pub network: Network,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Who a bearer is.
+    pub verifier: Verifier,
+    /// Where leases are kept.
+    pub store: Arc<dyn LeaseStore>,
+    /// Ends this core.
+    pub shutdown: Shutdown,
+}
+
+/// A core that accepts.
+#[derive(Debug)]
+pub struct Running {
+    /// Where edges and services connect.
+    pub grpc: SocketAddr,
+    /// Where metrics and probes are.
+    pub admin: Option<SocketAddr>,
+    /// Whether it takes new work.
+    pub readiness: Readiness,
+    clock: Clock,
+    tasks: Shutdown,
+}
+
+/// Why a core did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A defect: the descriptors do not load.
+    #[error("reflection cannot be served: {0}")]
+    Reflection(String),
+}
+
+/// Starts a core. Returns once it accepts.
+///
+/// # Errors
+/// [`StartError`].
+pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
+    let Deps { clock, network, metrics, verifier, store, shutdown } = deps;
+    let listen = |address| network.listen(address).map_err(|source| StartError::Listen { address, source });
+    let grpc_listener = listen(settings.grpc)?;
+    let admin_listener = settings.admin.map(listen).transpose()?;
+    let grpc = grpc_listener.local_addr();
+    let admin = admin_listener.as_ref().map(presence_runtime::network::Listener::local_addr);
+
+    let readiness = Readiness::new();
+    // What outlives the drain: the driver goes on until links and watches have moved.
+    let last = CancellationToken::new();
+    let core_metrics = Arc::new(CoreMetrics::new(&metrics));
+    let driver = Driver::new(DriverSettings {
+        region: settings.region.clone(),
+        edge_regions: vec![settings.region.clone()],
+        timings: settings.timings,
+        name: settings.name.as_str().into(),
+        shards: store.shards(),
+        holder: settings.seed.rotate_left(32),
+        seed: settings.seed,
+    });
+    let (task, handle) = DriverTask::new(driver, store, clock.clone(), core_metrics);
+    let tasks = Shutdown::new();
+    tasks.spawn("driver", task.run(last.clone()));
+
+    let streams = Shutdown::new();
+    let api = Api {
+        handle: handle.clone(),
+        verifier,
+        shutdown: streams.clone(),
+        region: settings.region,
+        answer_within: ANSWER_WITHIN,
+    };
+    let routes = routes(api).await.map_err(|error| StartError::Reflection(error.to_string()))?;
+    let observer = RequestObserver::new("core", &metrics, clock.clone());
+    let server_stop = CancellationToken::new();
+    let serving = rpc::serve(grpc_listener, routes, ServerSettings::default(), observer, server_stop.clone());
+    tasks.spawn("grpc", async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the gRPC server ended by itself");
+        }
+    });
+    if let Some(listener) = admin_listener {
+        tasks.spawn("admin", admin::serve(listener, metrics, readiness.clone(), clock.clone(), last.clone()));
+    }
+    readiness.ready();
+    let ending = Ending { shutdown, readiness: readiness.clone(), handle, streams, server_stop, last };
+    tasks.spawn("ending", ending.run(clock.clone(), tasks.clone()));
+    Ok(Running { grpc, admin, readiness, clock, tasks })
+}
+
+/// The order in which a core goes: readiness, links and watches, the server, the driver.
+struct Ending {
+    shutdown: Shutdown,
+    readiness: Readiness,
+    handle: Handle,
+    streams: Shutdown,
+    server_stop: CancellationToken,
+    last: CancellationToken,
+}
+
+impl Ending {
+    async fn run(self, clock: Clock, tasks: Shutdown) {
+        tokio::select! {
+            () = self.shutdown.token().cancelled_owned() => {}
+            () = tasks.token().cancelled_owned() => self.shutdown.begin(),
+        }
+        self.readiness.draining();
+        if self.handle.drain().await.is_ok() {
+            // Edges that heard it link elsewhere meanwhile; renewals keep flowing until they have.
+            clock.sleep(DRAIN_NOTICE).await;
+        }
+        self.streams.begin();
+        self.server_stop.cancel();
+        self.last.cancel();
+        tasks.begin();
+    }
+}
+
+impl Running {
+    /// Waits until everything this core started has ended, after its shutdown began.
+    ///
+    /// # Errors
+    /// Tasks that had not ended within `within`, or had panicked.
+    pub async fn finished(self, within: Duration) -> Result<(), presence_runtime::shutdown::Unfinished> {
+        self.tasks.finished(&self.clock, within).await
+    }
+}

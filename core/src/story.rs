@@ -1,0 +1,151 @@
+//! Why somebody is shown, or not, as a few sentences for a person (G12).
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use presence_model::id::{RoomId, UserId};
+use presence_model::member::{self, Shortened};
+use presence_model::reason::RemovalReason;
+use presence_model::record::{LeaseState, SessionRecord, Tombstone};
+use presence_model::replica::Freshness;
+use presence_model::time::StoreTime;
+
+use crate::driver::Explained;
+
+/// Tells what is known of a user in a room.
+#[must_use]
+pub fn tell(room: &RoomId, user: &UserId, explained: &Explained) -> String {
+    let mut story = String::new();
+    let ended = ended_latest_first(explained);
+    match &explained.read.record {
+        Some(record) => {
+            let sessions = record.sessions.len();
+            let since = ago(explained.now.since(record.since));
+            let _ = write!(
+                story,
+                "{user} is shown in {room} since {since}, by {sessions} {}.",
+                plural(sessions, "session")
+            );
+            for session in &record.sessions {
+                let _ = write!(story, " {}", session_story(session, explained));
+            }
+        }
+        None if ended.is_empty() => {
+            let _ =
+                write!(story, "{user} is not in {room}, and no session ended there within the last hour.");
+        }
+        None => {
+            let _ = write!(story, "{user} is not in {room}.");
+        }
+    }
+    for (session, tombstone) in ended {
+        let _ = write!(story, " {}", ending_story(session.as_str(), tombstone, explained.now));
+    }
+    match explained.freshness {
+        Freshness::Live => {}
+        Freshness::Held { since } => {
+            let _ = write!(
+                story,
+                " The store is held since {}: nobody is ended for silence until it is over.",
+                ago(explained.now.since(since))
+            );
+        }
+        Freshness::Stale { since } => {
+            let _ = write!(
+                story,
+                " The region cannot be heard since {}: this is the last that was known.",
+                ago(explained.now.since(since))
+            );
+        }
+    }
+    story
+}
+
+/// What ended, the latest first.
+#[must_use]
+pub fn ended_latest_first(explained: &Explained) -> Vec<(&presence_model::id::SessionId, &Tombstone)> {
+    let mut ended: Vec<_> = explained.read.tombstones.iter().collect();
+    ended.sort_by(|a, b| b.1.ended.cmp(&a.1.ended).then(a.0.cmp(b.0)));
+    ended
+}
+
+/// State and note of a session's lease, if it exists.
+#[must_use]
+pub fn lease_of(session: &SessionRecord, explained: &Explained) -> Option<(LeaseState, Option<Shortened>)> {
+    let found = explained.leases.iter().find(|(lease, ..)| lease.plain_name() == session.lease)?;
+    Some((found.1, found.2))
+}
+
+/// Age of the last accepted heartbeat of a session.
+#[must_use]
+pub fn heartbeat_age(session: &SessionRecord, explained: &Explained) -> Option<Duration> {
+    let (state, shortened) = lease_of(session, explained)?;
+    Some(explained.now.since(member::last_heard(session.lease, state.deadline(), shortened)))
+}
+
+fn session_story(session: &SessionRecord, explained: &Explained) -> String {
+    let who = format!(
+        "Session {} (generation {}) is on edge {} in {}",
+        session.session, session.generation, session.edge.name, session.edge.region
+    );
+    let heard = heartbeat_age(session, explained).map(ago).unwrap_or_else(|| "an unknown time".to_owned());
+    match lease_of(session, explained) {
+        Some((LeaseState::Live { deadline }, _)) => {
+            format!("{who}: last heard {heard} ago, its lease runs {}.", ahead(deadline, explained.now))
+        }
+        Some((LeaseState::Grace { deadline }, _)) => format!(
+            "{who}: its transport was lost, last heard {heard} ago; it is in grace {}.",
+            ahead(deadline, explained.now)
+        ),
+        None => format!("{who}, but has no lease: it is removed unless its edge brings it back."),
+    }
+}
+
+fn ahead(deadline: StoreTime, now: StoreTime) -> String {
+    if deadline > now {
+        format!("for another {}", ago(deadline.since(now)))
+    } else {
+        format!("no more: overdue by {}", ago(now.since(deadline)))
+    }
+}
+
+fn ending_story(session: &str, tombstone: &Tombstone, now: StoreTime) -> String {
+    let silent = ago(Duration::from_millis(tombstone.silent_for_ms));
+    let why = match tombstone.reason {
+        RemovalReason::Left => "it said goodbye".to_owned(),
+        RemovalReason::ConnectionLost => {
+            format!("its connection was lost and nobody came back within grace, silent for {silent}")
+        }
+        RemovalReason::LeaseExpired => {
+            format!("nothing was heard for a whole lease, silent for {silent}: its edge could not speak")
+        }
+        RemovalReason::EdgeLost => {
+            format!("its edge died and it did not come back elsewhere, silent for {silent}")
+        }
+        RemovalReason::Superseded => "a newer attempt of the same session took over".to_owned(),
+        RemovalReason::Evicted => "an operator put it out".to_owned(),
+        RemovalReason::TokenExpired => "its token ended".to_owned(),
+        RemovalReason::TokenRevoked => "its token was revoked".to_owned(),
+        RemovalReason::RegionLost => "its region could not be heard for too long".to_owned(),
+    };
+    format!(
+        "Session {session} (generation {}) ended {} ago as {}: {why}.",
+        tombstone.generation,
+        ago(now.since(tombstone.ended)),
+        tombstone.reason
+    )
+}
+
+fn ago(span: Duration) -> String {
+    let ms = span.as_millis();
+    match ms {
+        0..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        10_000..120_000 => format!("{} s", ms / 1000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
+    }
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
+}
