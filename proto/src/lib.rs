@@ -13,6 +13,12 @@ pub use error::WireError;
 pub use status::ServiceError;
 
 /// Package `presence.v1`: services and their messages, as the `.proto` files document them.
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    clippy::too_many_lines,
+    reason = "generated"
+)]
 pub mod v1 {
     tonic::include_proto!("presence.v1");
 }
