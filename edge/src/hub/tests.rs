@@ -1,4 +1,8 @@
 //! Stories of a hub, with link and watch driven by hand.
 
+mod drain;
+mod link;
+mod liveness;
+mod rooms;
 mod sessions;
 mod world;
