@@ -43,3 +43,31 @@ pub const TOKEN_END_SLACK: Duration = Duration::from_secs(2);
 pub const DRAIN_TAIL: Duration = Duration::from_secs(5);
 /// Backoff of links and watches grows up to this.
 pub const RELINK_MAX: Duration = Duration::from_secs(10);
+/// Reports of connections that wait for the hub. Beyond: connections stop reading until there is room; what
+/// the hub itself waits for (written, closed) takes no room and is at most two a connection.
+pub const REPORTS_MAX: usize = 4096;
+/// Signs of life that are no messages are told to the hub at most once in this span.
+pub const HEARD_EVERY: Duration = Duration::from_millis(100);
+/// What a connection was handed must be written within this. Beyond: it is shed.
+pub const WRITE_WITHIN: Duration = Duration::from_secs(20);
+/// From the close frame to the end of the transport. Beyond: it is cut.
+pub const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+/// A request must have arrived, and the next one on a connection that is kept, within this. Beyond: it is closed.
+pub const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// Head of a request in bytes: room for a browser's cookies. Beyond: 431.
+pub const REQUEST_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Transports that are not WebSockets yet. Beyond: they wait in the kernel's queue.
+pub const HANDSHAKES_MAX: usize = 1024;
+/// Told to a client that finds no room, in seconds: the next one may be elsewhere.
+pub const FULL_RETRY_AFTER_S: &str = "5";
+/// Messages for a core that wait to be sent: joins in flight, and some seconds of everything else. Beyond:
+/// the core does not read, and the link is given up.
+pub const LINK_UP_MAX: usize = 16 * 1024;
+/// Rooms to be opened and closed that wait to be sent: all rooms at once after a loss. Beyond: as above.
+pub const WATCH_UP_MAX: usize = 256 * 1024;
+/// Messages of cores that wait for the hub. Beyond: they wait in HTTP/2's windows, and the core conflates.
+pub const CORE_EVENTS_MAX: usize = 256;
+/// Reports, and messages of cores, that are handled before the other kind gets its turn.
+pub const TURN_MAX: usize = 256;
+/// How long a link that was given up may take to send its last messages.
+pub const LINK_FLUSH_WITHIN: Duration = Duration::from_secs(1);

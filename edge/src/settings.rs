@@ -1,1 +1,259 @@
-//! Placeholder.
+//! What an edge is told: file, environment, flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use presence_model::id::{EdgeName, RegionId};
+use presence_model::timing::Timings;
+use presence_runtime::config::{
+    ConfigFlags, Kind, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings, derive_timings,
+};
+use presence_runtime::telemetry::LogFlags;
+use serde::{Deserialize, Serialize};
+
+pub use crate::ws::handshake::Origins;
+
+/// Prefix of the environment variables: `PRESENCE_EDGE__LISTEN`.
+pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_EDGE";
+
+/// WebSockets an edge takes unless told otherwise: some 200 MB of memory, and a descriptor each.
+const CONNECTIONS_DEFAULT: u32 = 50_000;
+/// More than one address has ports for, and more than one hub task should carry.
+const CONNECTIONS_MAX: u32 = 1_000_000;
+const CORE: Kind = Kind::Url(&["http"]);
+
+/// Every key of the file.
+#[must_use]
+pub fn keys() -> Vec<Setting> {
+    let mut keys = vec![
+        Setting::new("listen", Kind::Address, "\"127.0.0.1:4711\""),
+        Setting::new("admin", Kind::Address, "\"127.0.0.1:4712\""),
+        Setting::new("core", Kind::List(&CORE), "[\"http://127.0.0.1:4701\"]"),
+        Setting::new("region", Kind::Text, "\"eu-west\""),
+        Setting::new("edge", Kind::Text, "\"edge-1\""),
+        Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
+        Setting::new("origins", Kind::List(&Kind::Text), "[\"https://app.example\"]"),
+        Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "50000"),
+        Setting::new("insecure", Kind::Switch, "false"),
+    ];
+    keys.extend(TIMING_SETTINGS);
+    keys
+}
+
+/// The presence edge: where browsers and devices connect.
+#[derive(Debug, Clone, Default, clap::Parser)]
+#[command(
+    name = "presence-edge",
+    version,
+    after_help = "Every setting is also a key of the file given with --config and a variable such as\n\
+                  PRESENCE_EDGE__LISTEN; flags win over variables, variables over the file. An edge follows\n\
+                  the timers of its core; its own count until the first link.\n\n\
+                  Example, beside `presence-core --grpc 127.0.0.1:4701 --jwks ./keys/jwks.json`:\n  \
+                  presence-edge --listen 127.0.0.1:4711 --core http://127.0.0.1:4701 --jwks ./keys/jwks.json"
+)]
+pub struct Flags {
+    /// Where clients connect (127.0.0.1:4711); port 0 picks a free one
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Where metrics and probes are (127.0.0.1:4712)
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Cores to link to, in turn (http://127.0.0.1:4701)
+    #[arg(long, value_name = "URL[,URL…]")]
+    pub core: Option<String>,
+    /// The region this edge speaks for (local)
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// Name of this edge, its own among all edges
+    #[arg(long, value_name = "NAME")]
+    pub edge: Option<String>,
+    /// Keys that verify tokens; followed while running
+    #[arg(long, value_name = "FILE")]
+    pub jwks: Option<String>,
+    /// Sites whose pages may connect, beside the edge's own host; * is every site
+    #[arg(long, value_name = "ORIGIN[,ORIGIN…]")]
+    pub origins: Option<String>,
+    /// WebSockets to take (50000)
+    #[arg(long, value_name = "COUNT")]
+    pub connections_max: Option<String>,
+    /// Listen beyond loopback without TLS: whoever is on the way can read tokens
+    #[arg(long)]
+    pub insecure: bool,
+    /// Print one JSON object with the addresses in force once everything accepts and the link is up
+    #[arg(long)]
+    pub json: bool,
+    /// The configuration itself.
+    #[command(flatten)]
+    pub config: ConfigFlags,
+    /// Timers.
+    #[command(flatten)]
+    pub timing: TimingFlags,
+    /// Logs.
+    #[command(flatten)]
+    pub logs: LogFlags,
+}
+
+/// The configuration as it stands in a file, defaults included.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Configuration {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where metrics and probes are.
+    pub admin: SocketAddr,
+    /// Cores to link to, in turn.
+    pub core: Vec<String>,
+    /// The region this edge speaks for.
+    pub region: String,
+    /// Name of this edge.
+    pub edge: String,
+    /// Keys that verify tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jwks: Option<PathBuf>,
+    /// Sites whose pages may connect.
+    pub origins: Vec<String>,
+    /// WebSockets to take.
+    pub connections_max: u32,
+    /// Whether to listen beyond loopback without protection.
+    pub insecure: bool,
+    /// Timers.
+    pub timing: TimingSettings,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self {
+            listen: loopback(4711),
+            admin: loopback(4712),
+            core: vec!["http://127.0.0.1:4701".to_owned()],
+            region: "local".to_owned(),
+            edge: "edge".to_owned(),
+            jwks: None,
+            origins: Vec::new(),
+            connections_max: CONNECTIONS_DEFAULT,
+            insecure: false,
+            timing: TimingSettings::default(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Which pages may connect.
+    #[must_use]
+    pub fn origins(&self) -> Origins {
+        match &self.origins[..] {
+            [] => Origins::SameHost,
+            listed if listed.iter().any(|origin| origin == "*") => Origins::Any,
+            listed => Origins::Listed(listed.to_vec()),
+        }
+    }
+}
+
+impl Flags {
+    /// Merges file, environment and flags.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn load(
+        &self,
+        environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+    ) -> Result<(Configuration, Timings), Mistakes> {
+        let keys = keys();
+        let loader = self
+            .config
+            .loader(&keys, ENVIRONMENT_PREFIX, environment)
+            .flag("listen", "--listen", self.listen.as_deref())
+            .flag("admin", "--admin", self.admin.as_deref())
+            .flag("core", "--core", self.core.as_deref())
+            .flag("region", "--region", self.region.as_deref())
+            .flag("edge", "--edge", self.edge.as_deref())
+            .flag("jwks", "--jwks", self.jwks.as_deref())
+            .flag("origins", "--origins", self.origins.as_deref())
+            .flag("connections_max", "--connections-max", self.connections_max.as_deref())
+            .flag("insecure", "--insecure", self.insecure.then_some("true"));
+        let configuration: Configuration = self.timing.onto(loader).load()?;
+        let timings = derive_timings(configuration.timing.given())?;
+        Ok((configuration, timings))
+    }
+}
+
+/// What an edge needs to start.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where clients connect; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Where metrics and probes are; none: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// Cores to link to, in turn: `http://host:port`. At least one.
+    pub cores: Vec<String>,
+    /// The region this edge speaks for.
+    pub region: RegionId,
+    /// Its name, its own among all edges.
+    pub edge: EdgeName,
+    /// Timers until a core says otherwise.
+    pub timings: Timings,
+    /// Which pages may connect.
+    pub origins: Origins,
+    /// WebSockets to take; further ones are answered 503.
+    pub connections_max: usize,
+    /// Draws this run's identity, connection ids and jitter; unpredictable outside simulations.
+    pub seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn load(flags: &Flags, environment: &[(&str, &str)]) -> Result<(Configuration, Timings), String> {
+        let variables = environment.iter().map(|(k, v)| (OsString::from(k), OsString::from(v)));
+        flags.load(variables.collect::<Vec<_>>().into_iter()).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn flags_win_over_variables_and_lists_are_split() {
+        let flags = Flags { core: Some("http://a:1,http://b:2".into()), ..Flags::default() };
+        let variables = [("PRESENCE_EDGE__CORE", "http://c:3"), ("PRESENCE_EDGE__EDGE", "edge-7")];
+        let (configuration, _) = load(&flags, &variables).unwrap();
+        assert_eq!(configuration.core, ["http://a:1", "http://b:2"]);
+        assert_eq!(configuration.edge, "edge-7");
+    }
+
+    #[test]
+    fn every_mistake_has_its_line() {
+        let flags = Flags {
+            listen: Some("here".into()),
+            core: Some("ftp://x:1".into()),
+            connections_max: Some("0".into()),
+            timing: TimingFlags { grace: Some("soon".into()), ..TimingFlags::default() },
+            ..Flags::default()
+        };
+        let mistakes = load(&flags, &[("PRESENCE_EDGE__CROE", "x")]).unwrap_err();
+        assert_eq!(mistakes.lines().count(), 5, "{mistakes}");
+    }
+
+    #[test]
+    fn origins_are_the_own_host_a_list_or_all() {
+        let origins = |flag: &str| {
+            let flags = Flags { origins: Some(flag.into()), ..Flags::default() };
+            load(&flags, &[]).unwrap().0.origins()
+        };
+        assert_eq!(Configuration::default().origins(), Origins::SameHost);
+        assert_eq!(
+            origins("https://a,https://b"),
+            Origins::Listed(vec!["https://a".into(), "https://b".into()])
+        );
+        assert_eq!(origins("*"), Origins::Any);
+    }
+
+    #[test]
+    fn every_default_is_a_key() {
+        let rendered = presence_runtime::config::render(&keys(), &Configuration::default());
+        let table: toml::Table = rendered.parse().unwrap();
+        for key in table.keys().filter(|key| *key != "timing") {
+            assert!(keys().iter().any(|setting| setting.path == key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Starting an edge: listeners, the hub's task, the link, admin.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use presence_model::id::Incarnation;
+use presence_runtime::admin::{self, Readiness};
+use presence_runtime::clock::Clock;
+use presence_runtime::network::{Listener, Network};
+use presence_runtime::shutdown::{Shutdown, Unfinished};
+use presence_runtime::telemetry::Metrics;
+use presence_runtime::tokens::Verifier;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{Inbox, Shared};
+use crate::http::{ExtraHttp, Http};
+use crate::hub::{Hub, HubSettings};
+use crate::link::Links;
+use crate::metrics::EdgeMetrics;
+use crate::settings::Settings;
+use crate::shell::HubTask;
+
+/// What an edge uses of its process.
+pub struct Deps {
+    /// Time.
+    pub clock: Clock,
+    /// Sockets.
+    pub network: Network,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Who a bearer is.
+    pub verifier: Verifier,
+    /// Ends this edge: it drains first.
+    pub shutdown: Shutdown,
+    /// Answers other paths than the edge's own.
+    pub extra: Option<ExtraHttp>,
+}
+
+/// An edge that accepts.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where metrics and probes are.
+    pub admin: Option<SocketAddr>,
+    /// Whether it takes new work.
+    pub readiness: Readiness,
+    linked: watch::Receiver<bool>,
+    clock: Clock,
+    tasks: Shutdown,
+}
+
+/// Why an edge did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is nobody to link to.
+    #[error("no core is given")]
+    NoCore,
+}
+
+/// Starts an edge. Returns once it accepts; the link may come later ([`Running::linked`]).
+///
+/// # Errors
+/// [`StartError`].
+pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
+    let Deps { clock, network, metrics, verifier, shutdown, extra } = deps;
+    if settings.cores.is_empty() {
+        return Err(StartError::NoCore);
+    }
+    let listen = |address| network.listen(address).map_err(|source| StartError::Listen { address, source });
+    let listener = listen(settings.listen)?;
+    let admin_listener = settings.admin.map(listen).transpose()?;
+    let addresses = (listener.local_addr(), admin_listener.as_ref().map(Listener::local_addr));
+
+    let mut chance = StdRng::seed_from_u64(settings.seed);
+    let (edge_metrics, accepts) = EdgeMetrics::new(&metrics, settings.connections_max);
+    let (readiness, tasks) = (Readiness::new(), Shutdown::new());
+    let (inbox, reports) = Inbox::pair();
+    let (links, events) = Links::new(settings.cores.clone(), network, clock.clone(), tasks.clone());
+    let (linked, is_linked) = watch::channel(false);
+    let hub = HubTask {
+        hub: Hub::new(HubSettings {
+            edge: settings.edge,
+            incarnation: Incarnation(chance.next_u64()),
+            region: settings.region,
+            timings: settings.timings,
+            cores: settings.cores.len(),
+            seed: chance.next_u64(),
+        }),
+        reports,
+        links,
+        events,
+        clock: clock.clone(),
+        metrics: edge_metrics,
+        readiness: readiness.clone(),
+        linked,
+    };
+    let http = Arc::new(Http {
+        shared: Arc::new(Shared { clock: clock.clone(), verifier, inbox }),
+        origins: settings.origins,
+        extra,
+        places: Arc::new(Semaphore::new(settings.connections_max)),
+        accepts,
+        tasks: tasks.clone(),
+    });
+    let (drain, last) = (CancellationToken::new(), CancellationToken::new());
+    tasks.spawn("accept", http.accept(listener, chance.next_u64(), drain.clone()));
+    if let Some(listener) = admin_listener {
+        let serving = admin::serve(listener, metrics, readiness.clone(), clock.clone(), last.clone());
+        tasks.spawn("admin", serving);
+    }
+    let ending = Ending { shutdown, readiness: readiness.clone(), drain, last, tasks: tasks.clone() };
+    tasks.spawn("hub", ending.run(hub));
+    let (listen, admin) = addresses;
+    Ok(Running { listen, admin, readiness, linked: is_linked, clock, tasks })
+}
+
+/// The order in which an edge goes: readiness, accepting, clients, the link, the rest.
+struct Ending {
+    shutdown: Shutdown,
+    readiness: Readiness,
+    drain: CancellationToken,
+    last: CancellationToken,
+    tasks: Shutdown,
+}
+
+impl Ending {
+    /// Runs the hub until it is drained, which begins at the shutdown or when another task has failed.
+    async fn run(self, hub: HubTask) {
+        let Self { shutdown, readiness, drain, last, tasks } = self;
+        let begun = async {
+            tokio::select! {
+                () = shutdown.token().cancelled_owned() => {}
+                () = tasks.token().cancelled_owned() => shutdown.begin(),
+            }
+            tracing::info!("draining");
+            readiness.draining();
+            drain.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = hub.run(drain.clone()) => {}
+            () = begun => {}
+        }
+        last.cancel();
+        tasks.begin();
+    }
+}
+
+impl Running {
+    /// Waits until the link is up for the first time; false: the edge ends before.
+    pub async fn linked(&self) -> bool {
+        self.linked.clone().wait_for(|linked| *linked).await.is_ok()
+    }
+
+    /// Waits until everything this edge started has ended: once it has drained, for `within` at most.
+    ///
+    /// # Errors
+    /// Tasks that had not ended in time, or had panicked.
+    pub async fn finished(self, within: Duration) -> Result<(), Unfinished> {
+        self.tasks.finished(&self.clock, within).await
+    }
+}
