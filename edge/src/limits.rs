@@ -41,8 +41,6 @@ pub const TOKEN_WARNING: Duration = Duration::from_secs(30);
 pub const TOKEN_END_SLACK: Duration = Duration::from_secs(2);
 /// A drained edge waits this long beyond its window for answers.
 pub const DRAIN_TAIL: Duration = Duration::from_secs(5);
-/// Backoff of links and watches grows up to this.
-pub const RELINK_MAX: Duration = Duration::from_secs(10);
 /// Reports of connections that wait for the hub. Beyond: connections stop reading until there is room; what
 /// the hub itself waits for (written, closed) takes no room and is at most two a connection.
 pub const REPORTS_MAX: usize = 4096;

@@ -407,6 +407,8 @@ export class Room {
     this.#paging = null;
     this.#revision = null;
     this.#token = null;
+    // How fresh a region is, is the word of one connection.
+    this.#freshness.clear();
     clearTimeout(this.#retry);
     if (this.status !== "ended") this.become("reconnecting");
   }

@@ -140,6 +140,13 @@ impl Timings {
         rules::warnings(self)
     }
 
+    /// Ceiling of an edge's backoff: it tries often enough to be back before it counts as lost, and several
+    /// times within a ttl, however long no core was in reach.
+    #[must_use]
+    pub fn relink_within(&self) -> Duration {
+        (self.edge_lost / 2).max(self.link_backoff)
+    }
+
     /// After how much silence a connection is given up: exactly two heartbeats.
     #[must_use]
     pub fn silence_max(&self) -> Duration {

@@ -13,7 +13,6 @@ use smol_str::SmolStr;
 
 use super::rooms::Wanted;
 use super::{Cx, Effect, Hub};
-use crate::limits::RELINK_MAX;
 
 /// A core that was not heard for so many beats is left for the next.
 const SILENT_BEATS: u32 = 3;
@@ -55,7 +54,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(timings: &Timings) -> Self {
-        let backoff = Backoff::new(timings.link_backoff, RELINK_MAX.max(timings.link_backoff));
+        let backoff = Backoff::new(timings.link_backoff, timings.relink_within());
         Self {
             state: State::Down { again: Mono::default() },
             watch: Stream::Down { again: Mono::default() },
@@ -217,8 +216,7 @@ impl Hub {
         self.link.told = Some((welcome.store_time, cx.now));
         self.link.state = State::Up { heard: cx.now, beat: cx.now, sequence: 1 };
         self.link.storeless = None;
-        self.link.backoff =
-            Backoff::new(self.timings.link_backoff, RELINK_MAX.max(self.timings.link_backoff));
+        self.link.backoff = Backoff::new(self.timings.link_backoff, self.timings.relink_within());
         // The watch belongs to the core the link goes to.
         if matches!(self.link.watch, Stream::Opening { .. } | Stream::Up) {
             cx.out.push(Effect::DropWatch);

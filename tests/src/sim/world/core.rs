@@ -1,0 +1,252 @@
+//! The core process and the store behind it.
+
+use std::time::Duration;
+
+use presence_core::driver::{Driver, DriverSettings, Effect, Input, LinkEnd, LinkKey, StoreOp, WatchKey};
+use presence_core::store::{Command, Outcome, StoreFault};
+use presence_model::link::{Hello, LinkDown, LinkUp};
+use presence_model::time::Mono;
+use presence_model::watch::WatchUp;
+use rand::RngExt as _;
+
+use super::{Event, World};
+use crate::sim::nodes::Core;
+
+impl World {
+    pub(super) fn start_core(&mut self) {
+        if self.core.is_some() {
+            return;
+        }
+        self.core_run += 1;
+        let driver = Driver::new(DriverSettings {
+            region: self.region.clone(),
+            edge_regions: vec![self.region.clone()],
+            timings: self.timings,
+            name: "core".into(),
+            shards: self.store.shards(),
+            holder: self.rng.random(),
+            seed: self.rng.random(),
+        });
+        self.core = Some(Core { driver, run: self.core_run, started: self.now, wake: None });
+        self.note("core starts", String::new());
+        self.feed_core(Input::Tick);
+    }
+
+    pub(super) fn crash_core(&mut self, down_for: Duration) {
+        if self.core.take().is_none() {
+            return;
+        }
+        // Silence of the store's keeper proves nothing for a ttl after it is back.
+        let excused = self.now + down_for + self.timings.lease_ttl * 2 + Duration::from_secs(10);
+        self.checker.excuse(excused);
+        self.tails.clear();
+        let links: Vec<LinkKey> = self.links.keys().copied().collect();
+        for key in links {
+            let delay = self.delay();
+            self.after(delay, Event::LinkGoneAtEdge(key));
+        }
+        let watches: Vec<WatchKey> = self.watches.keys().copied().collect();
+        for key in watches {
+            let delay = self.delay();
+            self.after(delay, Event::WatchGoneAtEdge(key));
+        }
+        self.after(down_for, Event::StartCore);
+    }
+
+    pub(super) fn wake_core(&mut self, run: u64) {
+        let now = self.now;
+        let due = self.core.as_mut().filter(|core| core.run == run && core.wake == Some(now));
+        if let Some(core) = due {
+            core.wake = None;
+            self.feed_core(Input::Tick);
+        }
+    }
+
+    pub(super) fn feed_core(&mut self, input: Input) {
+        let now = self.now;
+        let Some(core) = self.core.as_mut() else { return };
+        let mut effects = Vec::new();
+        core.driver.handle(input, Mono(now.since(core.started)), &mut effects);
+        let due = core.driver.poll_timeout().map(|due| (core.started + due.0).max(now));
+        let run = core.run;
+        if due.is_some() && due != core.wake {
+            core.wake = due;
+            let due = due.unwrap_or(now);
+            self.agenda.plan(due, Event::WakeCore(run));
+        }
+        for effect in effects {
+            self.core_effect(run, effect);
+        }
+    }
+
+    fn core_effect(&mut self, run: u64, effect: Effect) {
+        match effect {
+            Effect::Store(op, command) => {
+                let delay = Duration::from_millis(self.rng.random_range(0..3));
+                self.after(delay, Event::StoreCommand(run, op, command));
+            }
+            Effect::Link(key, down) => self.send_link_down(key, down),
+            Effect::CloseLink(key, reason) => {
+                self.note("core closes link", format!("{} {reason}", key.0));
+                if let Some(mut stream) = self.links.remove(&key) {
+                    stream.open_at_core = false;
+                    self.through(&mut stream.down, Event::LinkGoneAtEdge(key));
+                    self.links.insert(key, stream);
+                }
+            }
+            Effect::Watch(key, events) => {
+                if let Some(mut stream) = self.watches.remove(&key) {
+                    self.through(&mut stream.down, Event::WatchDown(key, events));
+                    self.watches.insert(key, stream);
+                }
+            }
+            Effect::CloseWatch(key, refusal) => {
+                self.note("core closes watch", format!("{} {refusal}", key.0));
+                if let Some(mut stream) = self.watches.remove(&key) {
+                    stream.open_at_core = false;
+                    self.through(&mut stream.down, Event::WatchGoneAtEdge(key));
+                    self.watches.insert(key, stream);
+                }
+            }
+            Effect::Answer(..) => {}
+            Effect::Transition(line) => {
+                let transition = &line.transition;
+                let what = format!(
+                    "{} {} g{} {:?} at {}",
+                    line.user, transition.session, transition.generation, transition.kind, line.position
+                );
+                self.checker.on_transition(line.user.as_str(), &transition.kind, self.now);
+                self.note("transition", what);
+            }
+        }
+    }
+
+    fn send_link_down(&mut self, key: LinkKey, down: LinkDown) {
+        if let Some(mut stream) = self.links.remove(&key) {
+            self.through(&mut stream.down, Event::LinkDown(key, down));
+            self.links.insert(key, stream);
+        }
+    }
+
+    pub(super) fn store_command(&mut self, run: u64, op: StoreOp, command: Command) {
+        if let Command::Tail { after, wait } = &command
+            && !self.store.tail_speaks(after)
+        {
+            let wait = *wait;
+            self.tails.push((run, op, command));
+            self.after(wait, Event::TailOver(run, op));
+            return;
+        }
+        let loses = self.plan.lost_reply_of > 0
+            && !self.quiet
+            && !matches!(command, Command::Tail { .. })
+            && self.rng.random_ratio(1, self.plan.lost_reply_of);
+        let outcome = self.store.apply(command, self.store_time());
+        if loses {
+            self.note("reply lost", String::new());
+            let reply = Box::new(Err(StoreFault::Unknown));
+            self.after(Duration::from_millis(80), Event::StoreReply(run, op, reply));
+        } else {
+            self.reply(run, op, outcome);
+        }
+        self.wake_tails();
+    }
+
+    fn reply(&mut self, run: u64, op: StoreOp, outcome: Result<Outcome, StoreFault>) {
+        let delay = Duration::from_millis(self.rng.random_range(0..3));
+        self.after(delay, Event::StoreReply(run, op, Box::new(outcome)));
+    }
+
+    fn wake_tails(&mut self) {
+        for (run, op, command) in std::mem::take(&mut self.tails) {
+            let speaks = matches!(&command, Command::Tail { after, .. } if self.store.tail_speaks(after));
+            if speaks {
+                let outcome = self.store.apply(command, self.store_time());
+                self.reply(run, op, outcome);
+            } else {
+                self.tails.push((run, op, command));
+            }
+        }
+    }
+
+    pub(super) fn tail_over(&mut self, run: u64, op: StoreOp) {
+        let Some(at) = self.tails.iter().position(|tail| (tail.0, tail.1) == (run, op)) else { return };
+        let (run, op, command) = self.tails.remove(at);
+        let outcome = self.store.apply(command, self.store_time());
+        self.reply(run, op, outcome);
+    }
+
+    pub(super) fn store_reply(&mut self, run: u64, op: StoreOp, reply: Box<Result<Outcome, StoreFault>>) {
+        if self.core.as_ref().is_some_and(|core| core.run == run) {
+            self.feed_core(Input::Store(op, reply));
+        }
+    }
+
+    fn core_runs(&self, run: u64) -> bool {
+        self.core.as_ref().is_some_and(|core| core.run == run)
+    }
+
+    pub(super) fn link_opening(&mut self, key: LinkKey, hello: Hello) {
+        let Some(mut stream) = self.links.remove(&key) else { return };
+        if !self.core_runs(stream.core_run) {
+            self.after(Duration::from_millis(1), Event::LinkRefused(stream.edge, stream.edge_run));
+            return;
+        }
+        stream.open_at_core = true;
+        self.through(&mut stream.down, Event::LinkOpened(key));
+        self.links.insert(key, stream);
+        self.feed_core(Input::LinkOpened(key, hello));
+    }
+
+    pub(super) fn link_up(&mut self, key: LinkKey, up: LinkUp) {
+        let Some(stream) = self.links.get(&key) else { return };
+        if !stream.open_at_core || !self.core_runs(stream.core_run) {
+            return;
+        }
+        let verified = match &up {
+            LinkUp::Join(join) => Some(Ok(self.claims_of(join.connection))),
+            LinkUp::Beat { .. }
+            | LinkUp::Renew { .. }
+            | LinkUp::Release { .. }
+            | LinkUp::Update { .. }
+            | LinkUp::Leave { .. }
+            | LinkUp::Bye { .. } => None,
+        };
+        self.feed_core(Input::Link(key, up, verified));
+    }
+
+    pub(super) fn link_gone_at_core(&mut self, key: LinkKey, end: LinkEnd) {
+        let Some(stream) = self.links.get_mut(&key) else { return };
+        let run = stream.core_run;
+        if std::mem::take(&mut stream.open_at_core) && self.core_runs(run) {
+            self.feed_core(Input::LinkClosed(key, end));
+        }
+    }
+
+    pub(super) fn watch_opening(&mut self, key: WatchKey) {
+        let Some(mut stream) = self.watches.remove(&key) else { return };
+        if !self.core_runs(stream.core_run) {
+            self.after(Duration::from_millis(1), Event::WatchRefused(stream.edge, stream.edge_run));
+            return;
+        }
+        stream.open_at_core = true;
+        self.through(&mut stream.down, Event::WatchOpened(key));
+        self.watches.insert(key, stream);
+        self.feed_core(Input::WatchOpened(key));
+    }
+
+    pub(super) fn watch_up(&mut self, key: WatchKey, up: WatchUp) {
+        let Some(stream) = self.watches.get(&key) else { return };
+        if stream.open_at_core && self.core_runs(stream.core_run) {
+            self.feed_core(Input::Watch(key, up));
+        }
+    }
+
+    pub(super) fn watch_gone_at_core(&mut self, key: WatchKey) {
+        let Some(stream) = self.watches.get_mut(&key) else { return };
+        let run = stream.core_run;
+        if std::mem::take(&mut stream.open_at_core) && self.core_runs(run) {
+            self.feed_core(Input::WatchClosed(key));
+        }
+    }
+}
