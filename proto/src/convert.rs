@@ -27,34 +27,58 @@ use crate::limits::{LABEL_BYTES_MAX, LEASES_MAX, TOKEN_BYTES_MAX};
 pub use detail::{ended_session, session_detail};
 pub use link_up::{hello, hello_request};
 pub use watch_down::room_error;
-pub use words::{freshness, members, position};
+pub use words::{freshness, members, position, removal_reason, status};
 
 pub(crate) use presence_model::time::millis;
 
-type Field = &'static str;
+/// `Message.field`, as errors name it.
+pub type Field = &'static str;
 
-fn room(field: Field, name: &str) -> Result<RoomId, WireError> {
+/// The name of a room; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Name`].
+pub fn room(field: Field, name: &str) -> Result<RoomId, WireError> {
     RoomId::new(name).map_err(|rule| WireError::Name { field, rule })
 }
 
-fn user(field: Field, name: &str) -> Result<UserId, WireError> {
+/// The name of a user; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Name`].
+pub fn user(field: Field, name: &str) -> Result<UserId, WireError> {
     UserId::new(name).map_err(|rule| WireError::Name { field, rule })
 }
 
-fn region(field: Field, name: &str) -> Result<RegionId, WireError> {
+/// The name of a region; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Name`].
+pub fn region(field: Field, name: &str) -> Result<RegionId, WireError> {
     RegionId::new(name).map_err(|rule| WireError::Name { field, rule })
 }
 
-fn edge(field: Field, name: &str) -> Result<EdgeName, WireError> {
+/// The name of an edge; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Name`].
+pub fn edge(field: Field, name: &str) -> Result<EdgeName, WireError> {
     EdgeName::new(name).map_err(|rule: NameError| WireError::Name { field, rule })
 }
 
-fn session(field: Field, id: &str) -> Result<SessionId, WireError> {
+/// A session id; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Name`].
+pub fn session(field: Field, id: &str) -> Result<SessionId, WireError> {
     SessionId::new(id).map_err(|rule| WireError::Name { field, rule })
 }
 
-/// Text for people, possibly empty.
-fn label(field: Field, text: &str) -> Result<SmolStr, WireError> {
+/// Text for people, possibly empty; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn label(field: Field, text: &str) -> Result<SmolStr, WireError> {
     if text.len() > LABEL_BYTES_MAX {
         return Err(WireError::TooLong { field, bytes: text.len(), max: LABEL_BYTES_MAX });
     }
@@ -70,7 +94,10 @@ fn token(field: Field, text: &str) -> Result<Token, WireError> {
 }
 
 /// State of at most 1 KiB; empty is `{}`. That it is JSON is checked by whoever takes it from a client.
-fn state(field: Field, json: Bytes) -> Result<State, WireError> {
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn state(field: Field, json: Bytes) -> Result<State, WireError> {
     if json.is_empty() {
         return Ok(State::default());
     }
@@ -116,6 +143,7 @@ fn span(field: Field, ms: u64) -> Result<Duration, WireError> {
 }
 
 /// A time that is absent when 0.
-fn time(ms: u64) -> Option<StoreTime> {
+#[must_use]
+pub fn time(ms: u64) -> Option<StoreTime> {
     (ms > 0).then_some(StoreTime(ms))
 }

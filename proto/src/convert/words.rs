@@ -94,7 +94,10 @@ impl From<Status> for v1::Status {
 }
 
 /// A status; not set is read as available.
-pub(super) fn status(field: Field, value: i32) -> Result<Status, WireError> {
+///
+/// # Errors
+/// [`WireError::UnknownValue`].
+pub fn status(field: Field, value: i32) -> Result<Status, WireError> {
     match v1::Status::try_from(value) {
         Ok(v1::Status::Unspecified | v1::Status::Available) => Ok(Status::Available),
         Ok(v1::Status::Away) => Ok(Status::Away),
@@ -119,7 +122,11 @@ impl From<RemovalReason> for v1::RemovalReason {
     }
 }
 
-pub(super) fn removal_reason(field: Field, value: i32) -> Result<RemovalReason, WireError> {
+/// Why a session or member is gone.
+///
+/// # Errors
+/// [`WireError::UnknownValue`], also if it is not set.
+pub fn removal_reason(field: Field, value: i32) -> Result<RemovalReason, WireError> {
     match v1::RemovalReason::try_from(value) {
         Ok(v1::RemovalReason::Left) => Ok(RemovalReason::Left),
         Ok(v1::RemovalReason::ConnectionLost) => Ok(RemovalReason::ConnectionLost),

@@ -116,11 +116,13 @@ impl Place {
             self.at = At::Start(None);
             return Some(Step::Pages);
         }
-        if copy.changed_since(cursor.revision).is_none() {
+        let Some(delta) = copy.changed_since(cursor.revision) else {
             return Some(Step::History(cursor));
-        }
-        self.at = At::Sent { sent: cursor, seen: cursor.revision };
-        self.follow(cursor, cursor.revision, copy, position)
+        };
+        let sent = Position { epoch: delta.epoch, revision: delta.to };
+        self.at = At::Sent { sent, seen: delta.to };
+        // Also when nothing in it shows: whoever asks to be as far as somebody else learns that it is.
+        (cursor != position).then_some(Step::Tell(RegionEvent::Delta(delta)))
     }
 
     fn give_answer(&mut self) -> Option<Step> {

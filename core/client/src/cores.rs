@@ -1,0 +1,62 @@
+//! The cores there are: all equal, one of them preferred until it fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use presence_proto::v1::presence_service_client::PresenceServiceClient;
+use presence_runtime::network::Network;
+use presence_runtime::rpc::{self, ClientSettings};
+use tonic::transport::Channel;
+
+use crate::error::ClientError;
+
+/// A place in the list of cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CoreIndex(usize);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Cores(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    channels: Vec<Channel>,
+    preferred: AtomicUsize,
+}
+
+impl Cores {
+    /// Channels that connect when they are first used.
+    pub(crate) fn new(network: &Network, urls: &[String], first: usize) -> Result<Self, ClientError> {
+        let settings = ClientSettings::default();
+        let channels = urls
+            .iter()
+            .map(|url| rpc::connect_lazy(network, url, &settings))
+            .collect::<Result<Vec<_>, _>>()?;
+        if channels.is_empty() {
+            return Err(ClientError::Address("the list of addresses is empty".to_owned()));
+        }
+        let preferred = AtomicUsize::new(first % channels.len());
+        Ok(Self(Arc::new(Inner { channels, preferred })))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.channels.len()
+    }
+
+    /// The preferred one.
+    pub(crate) fn pick(&self) -> (CoreIndex, Channel) {
+        let index = self.0.preferred.load(Ordering::Relaxed) % self.count();
+        (CoreIndex(index), self.0.channels[index].clone())
+    }
+
+    pub(crate) fn service(&self) -> (CoreIndex, PresenceServiceClient<Channel>) {
+        let (index, channel) = self.pick();
+        (index, PresenceServiceClient::new(channel))
+    }
+
+    /// That one does not answer: prefers the next, unless somebody else has moved on already.
+    pub(crate) fn failed(&self, index: CoreIndex) {
+        let next = (index.0 + 1) % self.count();
+        let moved = self.0.preferred.compare_exchange(index.0, next, Ordering::Relaxed, Ordering::Relaxed);
+        tracing::debug!(from = index.0, moved = moved.is_ok(), "a core does not answer");
+    }
+}
