@@ -27,6 +27,14 @@ use presence_model::record::MemberRead;
 use presence_model::time::StoreTime;
 
 /// Where leases live. Implementations must be cheap to share.
+///
+/// **Epochs vouch for data.** After a restart, fail-over or move of a shard, and when a caller knows a
+/// higher epoch than the shard, the next turn or commit mints a new one, above the stored and the known
+/// one, and starts a hold. Until then reads of positions (`Members`, `Load`, `Summary`, `History`) are
+/// refused as [`StoreFault::Unavailable`], and the shard is silent in tails.
+///
+/// **Positions.** A roster that is not there is at the shard's count of all commits, and starts there:
+/// the first delta of its life covers all copies that were read while it was absent.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Carries a command out. An unknown outcome ([`StoreFault::Unknown`]) may have happened: read again
     /// and decide again.
@@ -157,7 +165,8 @@ pub enum Command {
     },
     /// Shortens all leases of a lost edge under their own names to now + grace. Nothing happens if the
     /// shard knows a higher link number of that edge; only deadlines ≤ `broken_since` + ttl are touched;
-    /// the replaced deadline is noted; a renewal takes it back. Repeatable. Answer: [`Outcome::Lost`].
+    /// the replaced deadline is noted; a renewal takes it back. Repeatable. In a hold nothing is shortened.
+    /// Answer: [`Outcome::Lost`].
     Lose {
         /// Which shard.
         shard: Shard,
@@ -191,7 +200,8 @@ pub enum Command {
         /// At most so much of what is due.
         portion: usize,
     },
-    /// This core sees that link. Ignored if a higher number is known. Answer: [`Outcome::Linked`].
+    /// This core sees that link. Ignored if a higher number is known; the number of a link that is
+    /// reported broken mends nothing, whichever comes first. Answer: [`Outcome::Linked`].
     Link {
         /// The edge.
         edge: Incarnation,
@@ -228,7 +238,8 @@ pub enum Command {
         /// At most so many.
         count: usize,
     },
-    /// Commits of all shards as they happen, waiting for the first. Answer: [`Outcome::Tail`].
+    /// Commits of all shards as they happen, waiting for the first; answered at once if `after` does not
+    /// name every shard, so that a caller knows where it starts before it loads. Answer: [`Outcome::Tail`].
     Tail {
         /// Where the caller is in each shard; absent: from now on.
         after: BTreeMap<Shard, TailId>,
@@ -304,9 +315,9 @@ pub enum CommitOutcome {
 pub enum NotApplied {
     /// The record or a tombstone is not as read.
     Changed,
-    /// A guard did not hold: renewed meanwhile, or held.
+    /// A guard did not hold: renewed meanwhile, held, or nobody has swept for so long that a hold is due.
     Guard,
-    /// The lease id to grant exists already.
+    /// The lease id to grant exists already, under either name, or is not a plain one of this shard.
     LeaseExists,
 }
 
@@ -505,4 +516,33 @@ pub enum HistoryOutcome {
         /// Where the roster is.
         position: Position,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use presence_model::id::RegionId;
+
+    use super::*;
+
+    fn shard(region: &str, room: &str, shards: u16) -> u8 {
+        let roster = Roster { region: RegionId::new(region).unwrap(), room: RoomId::new(room).unwrap() };
+        shard_of(&roster, shards).0
+    }
+
+    #[test]
+    fn shards_are_a_part_of_the_layout() {
+        let rooms = ["lobby", "trading:eur", "__proto__", "ω"];
+        assert_eq!(rooms.map(|room| shard("eu", room, 256)), [56, 230, 76, 84]);
+        assert_ne!(shard("eu", "x-room", 256), shard("eux", "-room", 256), "names do not run together");
+    }
+
+    #[test]
+    fn rosters_spread_over_shards() {
+        let mut counts = [0; 16];
+        for number in 0..16_000 {
+            counts[usize::from(shard("eu", &format!("room-{number}"), 16))] += 1;
+        }
+        assert!(counts.iter().all(|count| (850..1_150).contains(count)), "{counts:?}");
+        assert_eq!(shard("eu", "lobby", 1), 0);
+    }
 }

@@ -1,5 +1,6 @@
 //! What the tests of the whole share: the source rules, the store conformance suite, real processes and
 //! the simulation.
 
+pub mod conformance;
 pub mod sim;
 pub mod tidy;

@@ -243,3 +243,6 @@ fn no_such(shard: Shard) -> StoreFault {
 fn shard_number(number: u16) -> Shard {
     Shard(u8::try_from(number).expect("shards are numbered below 256"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,11 @@ impl History {
         (skip <= self.entries.len()).then(|| self.entries.range(skip..))
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.bytes == 0
+    }
+
     fn pop_if(&mut self, old: impl Fn(&Entry, usize) -> bool) -> Option<Entry> {
         let bytes = self.bytes;
         let entry = self.entries.pop_front_if(|entry| old(entry, bytes))?;

@@ -221,4 +221,10 @@ impl ShardState {
             }
         }
     }
+
+    /// Whether no index keeps anything.
+    #[cfg(test)]
+    pub(super) fn is_bare(&self) -> bool {
+        self.rosters.is_empty() && self.rooms.is_empty() && self.wakes.is_empty() && self.history.is_empty()
+    }
 }

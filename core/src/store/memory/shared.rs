@@ -99,9 +99,10 @@ impl LeaseStore for SharedMemoryStore {
             if !delay.is_zero() {
                 inner.clock.sleep(delay).await;
             }
-            match command {
-                Command::Tail { after, wait } => inner.tail(after, wait).await,
-                command => inner.apply(command),
+            if let Command::Tail { after, wait } = command {
+                inner.tail(after, wait).await
+            } else {
+                inner.apply(command)
             }
         }
         .boxed()

@@ -1,0 +1,100 @@
+//! Who sees which edge: the higher link number wins, whatever the order of arrival.
+
+use presence_core::store::Command;
+use presence_model::id::{Incarnation, LinkNumber};
+
+use super::bench::{Bench, CORE, EDGE};
+
+fn unlink(link: u64) -> Command {
+    Command::Unlink { edge: EDGE, link: LinkNumber(link) }
+}
+
+fn forget(link: u64) -> Command {
+    Command::Forget { edge: EDGE, link: LinkNumber(link) }
+}
+
+/// An edge is known by its newest link.
+pub async fn the_newest_link_is_known(bench: &Bench) -> anyhow::Result<()> {
+    assert_eq!(bench.edge(EDGE).await?, None);
+    assert!(bench.link(EDGE, LinkNumber(3)).await?);
+    let state = bench.edge(EDGE).await?.expect("linked");
+    assert_eq!((state.link, state.core, state.broken_since), (LinkNumber(3), CORE, None));
+    assert!(bench.link(EDGE, LinkNumber(3)).await?, "again is fine");
+    assert!(!bench.link(EDGE, LinkNumber(2)).await?, "an older one is not");
+    assert!(bench.link(EDGE, LinkNumber(4)).await?);
+    assert_eq!(bench.edge(EDGE).await?.map(|state| state.link), Some(LinkNumber(4)));
+    Ok(())
+}
+
+/// A link breaks once, and its time stays that of the first report.
+pub async fn a_broken_link_keeps_its_time(bench: &Bench) -> anyhow::Result<()> {
+    bench.link(EDGE, LinkNumber(1)).await?;
+    let before = bench.now().await?;
+    bench.done(unlink(1)).await?;
+    let broken = bench.edge(EDGE).await?.and_then(|state| state.broken_since);
+    assert!(broken >= Some(before), "{broken:?}");
+    bench.advance(bench.kept).await;
+    bench.done(unlink(1)).await?;
+    bench.link(EDGE, LinkNumber(1)).await?;
+    assert_eq!(
+        bench.edge(EDGE).await?.and_then(|state| state.broken_since),
+        broken,
+        "the same number mends nothing"
+    );
+    Ok(())
+}
+
+/// A late end never overwrites a newer link; a newer link mends.
+pub async fn a_late_end_is_ignored(bench: &Bench) -> anyhow::Result<()> {
+    bench.link(EDGE, LinkNumber(2)).await?;
+    bench.done(unlink(1)).await?;
+    bench.done(forget(1)).await?;
+    assert_eq!(bench.edge(EDGE).await?.map(|state| state.broken_since), Some(None));
+    bench.done(unlink(2)).await?;
+    bench.link(EDGE, LinkNumber(3)).await?;
+    assert_eq!(bench.edge(EDGE).await?.map(|state| state.broken_since), Some(None));
+    bench.done(unlink(2)).await?;
+    assert_eq!(bench.edge(EDGE).await?.map(|state| state.broken_since), Some(None));
+    Ok(())
+}
+
+/// The end of a link may arrive before its begin.
+pub async fn an_end_may_come_before_its_begin(bench: &Bench) -> anyhow::Result<()> {
+    bench.link(EDGE, LinkNumber(1)).await?;
+    bench.done(unlink(2)).await?;
+    assert!(bench.link(EDGE, LinkNumber(2)).await?);
+    let state = bench.edge(EDGE).await?.expect("known");
+    assert!(state.link == LinkNumber(2) && state.broken_since.is_some(), "{state:?}");
+    Ok(())
+}
+
+/// A goodbye removes an edge; of an edge nobody knows every end is fine.
+pub async fn a_goodbye_forgets_an_edge(bench: &Bench) -> anyhow::Result<()> {
+    bench.link(EDGE, LinkNumber(1)).await?;
+    bench.done(forget(1)).await?;
+    assert_eq!(bench.edge(EDGE).await?, None);
+    bench.done(forget(1)).await?;
+    bench.done(unlink(1)).await?;
+    assert_eq!(bench.edge(EDGE).await?, None);
+    Ok(())
+}
+
+/// An edge is told with how many leases it holds, in all shards, under either name.
+pub async fn leases_are_counted_by_edge(bench: &Bench) -> anyhow::Result<()> {
+    bench.link(EDGE, LinkNumber(1)).await?;
+    bench.link(Incarnation(0xee), LinkNumber(1)).await?;
+    let count = async || anyhow::Ok(bench.edge(EDGE).await?.map(|state| state.leases));
+    assert_eq!(count().await?, Some(0));
+    let ann = bench.bring_named("ann").await?;
+    let bob = bench.bring_named("bob").await?;
+    let mut cid = bench.person("cid");
+    cid.edge = Incarnation(0xee);
+    bench.bring(&cid).await?;
+    assert_eq!(count().await?, Some(2));
+    bench.release(EDGE, &[ann.lease]).await?;
+    assert_eq!(count().await?, Some(2), "grace is held through it too");
+    bench.dismiss(&ann).await?;
+    bench.dismiss(&bob).await?;
+    assert_eq!(count().await?, Some(0));
+    Ok(())
+}
