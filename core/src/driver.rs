@@ -399,11 +399,11 @@ impl Driver {
         self.look_again();
         self.write_renewals();
         self.ask_turns();
-        self.retry_loads();
         self.compact_copies();
         self.ask_tail();
         self.start_reads();
         self.serve_watchers();
+        self.start_loads();
     }
 
     /// This process is to go: edges and watchers are told, and served until they have gone.

@@ -38,6 +38,8 @@ pub const BREAKS_APART: Duration = Duration::from_secs(1);
 
 /// Members in one page of a roster being loaded: a page must not block the store for long.
 pub const LOAD_PAGE: usize = 512;
+/// Rosters loaded or caught up at once, so that a new epoch does not flood the store; the rest waits.
+pub const LOADS_MAX: usize = 64;
 /// Commits of history read at once.
 pub const HISTORY_PAGE: usize = 512;
 /// Commits read from history to answer one cursor; a cursor further behind gets a snapshot.
@@ -55,6 +57,8 @@ pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
 
 /// Rooms on one watch; more are refused, the watch stays.
 pub const ROOMS_PER_WATCH_MAX: usize = 65_536;
+/// Refusals that wait for a watcher that does not read; one more ends the watch.
+pub const WATCH_NOTES_MAX: usize = 1_024;
 /// Members in one effect for a watcher. What is left waits, conflated, until the watcher can take more.
 pub const WATCH_BATCH_MEMBERS: usize = 1_024;
 /// Shortest span between two counts of a room to one watcher.

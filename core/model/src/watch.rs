@@ -32,7 +32,8 @@ pub struct OpenRoom {
     pub level: Level,
     /// At most one delta in this span.
     pub min_interval: Duration,
-    /// Somebody has seen this: answer at or past it, or say stale.
+    /// Somebody has seen this: answer at or past it. If the store itself is behind it, as far as that
+    /// is: progress says then that nothing was missed.
     pub at_least: Option<Cursor>,
 }
 

@@ -27,8 +27,8 @@ struct Registration {
     name: EdgeName,
     link: LinkNumber,
     wish: Wish,
-    /// The link and wish under way.
-    asking: Option<(LinkNumber, Wish)>,
+    /// The wish under way, by the serial of its command.
+    asking: Option<(u64, Wish)>,
     /// When to write next; none: written.
     write_at: Option<Mono>,
     /// When it was last written.
@@ -43,6 +43,7 @@ struct Registration {
 #[derive(Debug, Default)]
 pub(super) struct Edges {
     registrations: BTreeMap<Incarnation, Registration>,
+    serial: u64,
     look_at: Mono,
     looking: bool,
 }
@@ -69,12 +70,11 @@ impl Registration {
 impl Driver {
     /// A link is open: write its number in front of its renew-all.
     pub(super) fn register(&mut self, edge: Incarnation, name: EdgeName, link: LinkNumber) {
-        let asking = self.edges.registrations.get(&edge).and_then(|known| known.asking);
         let registration = Registration {
             name,
             link,
             wish: Wish::Linked,
-            asking,
+            asking: None,
             write_at: Some(self.now),
             written: None,
             parting: false,
@@ -116,15 +116,14 @@ impl Driver {
     /// Links are to be written again, and everything renewed: at the start of a hold or a new epoch.
     pub(super) fn renew_all_links(&mut self) {
         for edge in self.links.edges() {
-            self.write_again(edge);
+            self.write_again(edge, self.now);
         }
     }
 
-    fn write_again(&mut self, edge: Incarnation) {
-        let now = self.now;
+    fn write_again(&mut self, edge: Incarnation, at: Mono) {
         if let Some(known) = self.edges.registrations.get_mut(&edge) {
             known.renew_all = true;
-            known.write_at.get_or_insert(now);
+            known.write_at = Some(known.write_at.map_or(at, |known| known.min(at)));
         }
     }
 
@@ -132,24 +131,24 @@ impl Driver {
     pub(super) fn tend_edges(&mut self) {
         let core = self.settings.holder;
         let mut commands = Vec::new();
-        for (edge, known) in &mut self.edges.registrations {
+        let Edges { registrations, serial, .. } = &mut self.edges;
+        for (edge, known) in registrations {
             if known.asking.is_some() || known.due().is_none_or(|due| due > self.now) {
                 continue;
             }
-            known.asking = Some((known.link, known.wish));
+            *serial += 1;
+            known.asking = Some((*serial, known.wish));
             known.write_at = None;
             let (edge, link) = (*edge, known.link);
-            commands.push((
-                edge,
-                match known.wish {
-                    Wish::Linked => Command::Link { edge, name: known.name.clone(), link, core },
-                    Wish::Broken => Command::Unlink { edge, link },
-                    Wish::Gone => Command::Forget { edge, link },
-                },
-            ));
+            let command = match known.wish {
+                Wish::Linked => Command::Link { edge, name: known.name.clone(), link, core },
+                Wish::Broken => Command::Unlink { edge, link },
+                Wish::Gone => Command::Forget { edge, link },
+            };
+            commands.push((command, Pending::Registration(edge, *serial)));
         }
-        for (edge, command) in commands {
-            self.ask(command, Pending::Registration(edge));
+        for (command, pending) in commands {
+            self.ask(command, pending);
         }
         if !self.edges.looking && self.edges.look_at <= self.now {
             self.edges.looking = true;
@@ -158,11 +157,17 @@ impl Driver {
     }
 
     /// A wish is written, or not.
-    pub(super) fn on_registered(&mut self, edge: Incarnation, result: Result<Outcome, StoreFault>) {
+    pub(super) fn on_registered(
+        &mut self,
+        edge: Incarnation,
+        serial: u64,
+        result: Result<Outcome, StoreFault>,
+    ) {
         let now = self.now;
-        let Some(known) = self.edges.registrations.get_mut(&edge) else { return };
-        let asked = known.asking.take();
-        if asked != Some((known.link, known.wish)) {
+        let asked = |known: &&mut Registration| known.asking.is_some_and(|(asked, _)| asked == serial);
+        let Some(known) = self.edges.registrations.get_mut(&edge).filter(asked) else { return };
+        let wish = known.asking.take().map(|(_, wish)| wish);
+        if wish != Some(known.wish) {
             known.write_at = Some(now);
             return;
         }
@@ -187,8 +192,8 @@ impl Driver {
             if let Some((key, _)) = self.links.of_edge(edge) {
                 self.end_link(key, CloseReason::StaleLink);
             }
-        } else if renew_all {
-            self.renew_all(edge);
+        } else if renew_all && let Err(not_before) = self.renew_all(edge) {
+            self.write_again(edge, not_before);
         }
     }
 
@@ -224,7 +229,7 @@ impl Driver {
         if link == state.link {
             self.ask(Command::Forget { edge: state.edge, link }, Pending::Unheeded);
         }
-        self.write_again(state.edge);
+        self.write_again(state.edge, self.now);
     }
 
     /// Shortens what is held through a lost edge, in the shards whose turn is ours and which are not

@@ -244,15 +244,19 @@ impl Driver {
     }
 
     /// Tells the edge to renew all, at most once in the span in which it does so.
-    pub(super) fn renew_all(&mut self, edge: Incarnation) {
+    ///
+    /// # Errors
+    /// Not yet, but then.
+    pub(super) fn renew_all(&mut self, edge: Incarnation) -> Result<(), Mono> {
         let within = self.settings.timings.renew_all_within;
-        let Some((key, _)) = self.links.of_edge(edge) else { return };
-        let Some(link) = self.links.open.get_mut(&key) else { return };
-        if link.renewed_all.is_some_and(|at| self.now.since(at) < within) {
-            return;
+        let Some((key, _)) = self.links.of_edge(edge) else { return Ok(()) };
+        let Some(link) = self.links.open.get_mut(&key) else { return Ok(()) };
+        if let Some(again) = link.renewed_all.map(|at| at + within).filter(|again| *again > self.now) {
+            return Err(again);
         }
         link.renewed_all = Some(self.now);
         self.out.push(Effect::Link(key, LinkDown::RenewAll { within }));
+        Ok(())
     }
 
     /// Answers a release, update or leave.

@@ -26,9 +26,6 @@ use crate::limits::{COMPACT_EVERY, IDLE_ROSTERS_MAX, STORE_REACHED_WITHIN, TAIL_
 /// Pages of a roster at one point, shared by all who are being sent them.
 pub(super) type Pages = Arc<[SnapshotPage]>;
 
-/// How old shared pages may be: what happened since follows as a delta.
-const PAGES_AGE_MAX: Duration = Duration::from_secs(1);
-
 /// How far a copy is behind the tail.
 #[derive(Debug)]
 enum Sync {
@@ -38,8 +35,10 @@ enum Sync {
     Loading(Loading),
     /// History since its own position is asked for.
     CatchingUp,
-    /// Loading could not go on; it starts again in a while.
+    /// It is to be loaded, when its turn comes or the store is back.
     Waiting,
+    /// It is to catch up, when its turn comes.
+    Behind,
 }
 
 #[derive(Debug)]
@@ -54,7 +53,7 @@ struct Copy {
     overflowed: bool,
     watchers: BTreeSet<WatchKey>,
     idle_since: Mono,
-    pages: Option<(Mono, Pages)>,
+    pages: Option<Pages>,
 }
 
 /// All copies.
@@ -64,6 +63,10 @@ pub(super) struct Rosters {
     /// Those that are not in step.
     behind: BTreeSet<Roster>,
     idle: BTreeSet<(Mono, Roster)>,
+    /// Those for which the store is asked, at most [`LOADS_MAX`](crate::limits::LOADS_MAX).
+    asking: BTreeSet<Roster>,
+    /// Those whose turn is to come.
+    queue: BTreeSet<(u64, Roster)>,
     /// When loading is tried again.
     retries: BTreeSet<(Mono, Roster)>,
     serial: u64,
@@ -105,6 +108,14 @@ impl Rosters {
     fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
+    }
+
+    fn remove(&mut self, roster: &Roster) {
+        self.behind.remove(roster);
+        self.asking.remove(roster);
+        if let Some(copy) = self.copies.remove(roster) {
+            self.queue.remove(&(copy.serial, roster.clone()));
+        }
     }
 
     fn of_shard(&self, shard: Shard) -> Vec<Roster> {
@@ -149,8 +160,7 @@ impl Driver {
         while self.rosters.idle.len() > IDLE_ROSTERS_MAX
             && let Some((_, oldest)) = self.rosters.idle.pop_first()
         {
-            self.rosters.copies.remove(&oldest);
-            self.rosters.behind.remove(&oldest);
+            self.rosters.remove(&oldest);
         }
     }
 
@@ -209,7 +219,8 @@ impl Driver {
                 self.followed(&commit.roster, &applied, &commit.delta);
             }
             Sync::Loading(_) | Sync::CatchingUp => copy.keep(&commit.delta),
-            Sync::Waiting => {}
+            // What is read later has this as well.
+            Sync::Waiting | Sync::Behind => {}
         }
     }
 
@@ -228,19 +239,16 @@ impl Driver {
         }
     }
 
-    /// The pages of a roster at one point, shared with others who asked a moment ago.
+    /// The pages of a roster where it is now, shared by all who start from there.
     pub(super) fn pages(&mut self, roster: &Roster) -> Option<Pages> {
-        let now = self.now;
         let copy = self.rosters.copies.get_mut(roster)?;
         let position = copy.replica.position()?;
-        if let Some((at, pages)) = &copy.pages
-            && now.since(*at) <= PAGES_AGE_MAX
-            && pages.first().is_some_and(|page| page.position.epoch == position.epoch)
-        {
+        let current = |pages: &&Pages| pages.first().is_some_and(|page| page.position == position);
+        if let Some(pages) = copy.pages.as_ref().filter(current) {
             return Some(pages.clone());
         }
         let pages: Pages = copy.replica.pages(SNAPSHOT_PAGE_BYTES_MAX)?.into();
-        copy.pages = Some((now, pages.clone()));
+        copy.pages = Some(pages.clone());
         Some(pages)
     }
 

@@ -14,8 +14,8 @@ use crate::store::{Command, CommitOutcome, HistoryOutcome, Outcome, StoreFault};
 /// What an answer is for.
 #[derive(Debug, Clone)]
 pub(super) enum Pending {
-    /// `Link`, `Unlink` or `Forget` of an edge.
-    Registration(Incarnation),
+    /// `Link`, `Unlink` or `Forget` of an edge, by the serial of the write.
+    Registration(Incarnation, u64),
     /// The list of edges.
     Edges,
     /// Nothing depends on it: it is repeated by whoever asks.
@@ -134,7 +134,7 @@ impl Driver {
     fn dispatch(&mut self, pending: Pending, result: Result<Outcome, StoreFault>) {
         match pending {
             Pending::Unheeded => {}
-            Pending::Registration(edge) => self.on_registered(edge, result),
+            Pending::Registration(edge, serial) => self.on_registered(edge, serial, result),
             Pending::Edges => self.on_edges(result),
             Pending::Renew(shard) => self.on_renewed(shard, result),
             Pending::Release(key) => self.on_released(key, &result),

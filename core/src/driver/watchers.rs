@@ -14,8 +14,8 @@ use presence_model::time::Mono;
 use presence_model::watch::{OpenRoom, WatchDown, WatchRefusal, WatchUp};
 
 use self::place::Place;
-use super::{Driver, WatchKey};
-use crate::limits::ROOMS_PER_WATCH_MAX;
+use super::{Driver, Effect, WatchKey};
+use crate::limits::{ROOMS_PER_WATCH_MAX, WATCH_NOTES_MAX};
 
 #[derive(Debug)]
 struct Watched {
@@ -34,6 +34,8 @@ struct Watch {
     ready: bool,
     /// Rooms of which there may be something to tell.
     touched: BTreeSet<RoomId>,
+    /// Rooms that are not answered yet: nothing is said to be complete before.
+    unanswered: BTreeSet<RoomId>,
     /// Rooms of which there is something to tell, later.
     later: BTreeSet<(Mono, RoomId)>,
     /// Refusals and the like, at most one for each message of the watcher.
@@ -93,6 +95,7 @@ impl Driver {
             rooms: BTreeMap::new(),
             ready: true,
             touched: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             later: BTreeSet::new(),
             notes: Vec::new(),
             sequence: 0,
@@ -124,9 +127,13 @@ impl Driver {
         } else {
             (watch.rooms.len() >= ROOMS_PER_WATCH_MAX).then_some(WatchRefusal::TooManyRooms)
         };
-        watch.later.retain(|(_, later)| *later != room);
         let refused = refusal.is_some();
         if let Some(refusal) = refusal {
+            watch.unanswered.remove(&room);
+            if watch.notes.len() >= WATCH_NOTES_MAX {
+                self.out.push(Effect::CloseWatch(key, refusal));
+                return self.on_watch_closed(key);
+            }
             watch.notes.push(WatchDown::Refused { room: room.clone(), refusal });
             self.watchers.active.insert(key);
         } else {
@@ -139,6 +146,7 @@ impl Driver {
             let places = regions.iter().map(|region| (region.clone(), place(region))).collect();
             let watched = Watched { open, regions: places, count: None, not_before: now };
             watch.rooms.insert(room.clone(), watched);
+            watch.unanswered.insert(room.clone());
         }
         // Watched first and unwatched after: a room opened again keeps its copy.
         for region in regions.iter().filter(|_| !refused) {
@@ -161,7 +169,7 @@ impl Driver {
     fn close_room(&mut self, key: WatchKey, room: &RoomId) {
         let Some(watch) = self.watchers.watches.get_mut(&key) else { return };
         watch.touched.remove(room);
-        watch.later.retain(|(_, later)| later != room);
+        watch.unanswered.remove(room);
         let Some(watched) = watch.rooms.remove(room) else { return };
         for region in watched.regions.into_keys() {
             self.unwatch_roster(&Roster { region, room: room.clone() }, key);

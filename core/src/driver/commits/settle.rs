@@ -29,6 +29,8 @@ impl Driver {
                 self.try_again(roster, again);
             }
             Ok(_) => {
+                // Another epoch is in force: a turn tells what that means.
+                self.sweep.hurry(self.shard(roster), self.now);
                 self.transitions.forget(roster);
                 self.try_again(roster, batch.into_iter().map(|decided| decided.waiting).collect());
             }

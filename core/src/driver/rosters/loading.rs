@@ -13,7 +13,7 @@ use presence_model::replica::{Applied, Freshness, Replica, SnapshotPage};
 use super::Sync;
 use crate::driver::Driver;
 use crate::driver::store_ops::Pending;
-use crate::limits::{HISTORY_PAGE, LOAD_PAGE, STORE_RETRY};
+use crate::limits::{HISTORY_PAGE, LOAD_PAGE, LOADS_MAX, STORE_RETRY};
 use crate::store::{Command, HistoryOutcome, Outcome, StoreFault};
 
 /// A roster being put together. Pages may be of different points; each member says which revision
@@ -79,17 +79,57 @@ impl Loading {
 }
 
 impl Driver {
-    /// Loads a roster from the start.
+    /// Loads a roster from the start, when its turn comes.
     pub(super) fn load(&mut self, roster: &Roster) {
+        self.wait_for_turn(roster, Sync::Waiting);
+    }
+
+    /// Reads what a copy lacks, from its own position, when its turn comes.
+    pub(in crate::driver) fn catch_up(&mut self, roster: &Roster) {
+        if self.rosters.in_step(roster).is_some() {
+            self.wait_for_turn(roster, Sync::Behind);
+        }
+    }
+
+    fn wait_for_turn(&mut self, roster: &Roster, sync: Sync) {
         let serial = self.rosters.next_serial();
         let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
-        copy.sync = Sync::Loading(Loading::default());
-        copy.serial = serial;
+        copy.sync = sync;
+        let former = std::mem::replace(&mut copy.serial, serial);
         copy.buffer.clear();
         copy.overflowed = false;
-        copy.pages = None;
         self.rosters.behind.insert(roster.clone());
-        self.load_page(roster, serial, None);
+        self.rosters.asking.remove(roster);
+        self.rosters.queue.remove(&(former, roster.clone()));
+        self.rosters.queue.insert((serial, roster.clone()));
+    }
+
+    /// Asks for as many of those whose turn has come as may be asked for at once.
+    pub(in crate::driver) fn start_loads(&mut self) {
+        self.retry_loads();
+        while self.rosters.asking.len() < LOADS_MAX
+            && let Some((_, roster)) = self.rosters.queue.pop_first()
+        {
+            self.start_load(&roster);
+        }
+    }
+
+    fn start_load(&mut self, roster: &Roster) {
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        let serial = copy.serial;
+        match (&copy.sync, copy.replica.position()) {
+            (Sync::Behind, Some(position)) => {
+                copy.sync = Sync::CatchingUp;
+                self.read_history(roster, serial, position);
+            }
+            (Sync::Behind, None) | (Sync::Waiting, _) => {
+                copy.sync = Sync::Loading(Loading::default());
+                copy.pages = None;
+                self.load_page(roster, serial, None);
+            }
+            (Sync::InStep | Sync::Loading(_) | Sync::CatchingUp, _) => return,
+        }
+        self.rosters.asking.insert(roster.clone());
     }
 
     fn load_page(&mut self, roster: &Roster, serial: u64, after: Option<UserId>) {
@@ -105,14 +145,13 @@ impl Driver {
     }
 
     /// Tries again what could not be loaded.
-    pub(in crate::driver) fn retry_loads(&mut self) {
+    fn retry_loads(&mut self) {
         while let Some((at, roster)) = self.rosters.retries.first().cloned()
             && at <= self.now
         {
             self.rosters.retries.pop_first();
-            let sync = self.rosters.copies.get(&roster).map(|copy| &copy.sync);
-            if matches!(sync, Some(Sync::Waiting)) {
-                self.load(&roster);
+            if let Some(copy) = self.rosters.copies.get(&roster) {
+                self.rosters.queue.insert((copy.serial, roster));
             }
         }
     }
@@ -120,6 +159,7 @@ impl Driver {
     fn load_later(&mut self, roster: &Roster) {
         if let Some(copy) = self.rosters.copies.get_mut(roster) {
             copy.sync = Sync::Waiting;
+            self.rosters.asking.remove(roster);
             self.rosters.retries.insert((self.now + STORE_RETRY, roster.clone()));
         }
     }
@@ -169,21 +209,6 @@ impl Driver {
         self.ask(command, Pending::CatchUp(roster.clone(), serial));
     }
 
-    /// Reads what a copy lacks, from its own position.
-    pub(in crate::driver) fn catch_up(&mut self, roster: &Roster) {
-        let serial = self.rosters.next_serial();
-        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
-        if !matches!(copy.sync, Sync::InStep) {
-            return;
-        }
-        let Some(position) = copy.replica.position() else { return self.load(roster) };
-        copy.sync = Sync::CatchingUp;
-        copy.serial = serial;
-        copy.overflowed = false;
-        self.rosters.behind.insert(roster.clone());
-        self.read_history(roster, serial, position);
-    }
-
     /// History that a copy lacks.
     pub(in crate::driver) fn on_caught_up(
         &mut self,
@@ -225,7 +250,7 @@ impl Driver {
                     Some(_) | None => self.get_in_step(roster),
                 }
             }
-            Sync::InStep | Sync::Waiting => {}
+            Sync::InStep | Sync::Waiting | Sync::Behind => {}
         }
     }
 
@@ -236,6 +261,7 @@ impl Driver {
         let overflowed = std::mem::take(&mut copy.overflowed);
         let buffer = std::mem::take(&mut copy.buffer);
         self.rosters.behind.remove(roster);
+        self.rosters.asking.remove(roster);
         if overflowed {
             return self.catch_up(roster);
         }
@@ -247,7 +273,7 @@ impl Driver {
                     self.followed(roster, &applied, &delta);
                 }
                 Sync::Loading(_) | Sync::CatchingUp => copy.keep(&delta),
-                Sync::Waiting => {}
+                Sync::Waiting | Sync::Behind => {}
             }
         }
         self.tell_watchers(roster);

@@ -85,7 +85,7 @@ impl Driver {
                 Sync::InStep => rosters.push(roster.clone()),
                 // It reads once more when it has got there.
                 Sync::Loading(_) | Sync::CatchingUp => copy.overflowed = true,
-                Sync::Waiting => {}
+                Sync::Waiting | Sync::Behind => {}
             }
         }
         for roster in rosters {

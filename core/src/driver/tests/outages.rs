@@ -214,3 +214,17 @@ fn a_command_that_was_long_under_way_ends_nobody_live() {
     let saw = &world.watchers[&watch].saw;
     assert!(saw.iter().filter(|saw| saw.starts_with("-ann")).count() <= 1, "{saw:?}");
 }
+
+#[test]
+fn a_new_epoch_right_after_a_renew_all_is_followed_by_another() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.run(ms(500));
+    assert_eq!(world.edges[edge].renew_alls(), 1);
+    let now = world.store_now();
+    world.store.suffer(Upheaval::RestartEmpty, now);
+    world.run(ms(1_000));
+    assert_eq!(world.edges[edge].renew_alls(), 1, "the edge is still at the first");
+    world.run(ms(1_500));
+    assert_eq!(world.edges[edge].renew_alls(), 2);
+}

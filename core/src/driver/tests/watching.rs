@@ -281,3 +281,59 @@ fn more_rooms_than_a_watch_may_have_are_refused_and_the_watch_stays() {
     world.run(secs(1));
     assert_eq!(world.watchers[&watch].saw, ["+ann"]);
 }
+
+#[test]
+fn nothing_is_said_to_be_complete_while_a_cursor_waits_for_history() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    let ann = world.join(edge, "ann", 1).lease;
+    let watch = world.watch(0, 1);
+    let had = world.unwatch(watch);
+    let cursor = had.position();
+    let warm = world.watch(1, 2);
+    world.leave(edge, "ann", ann).unwrap();
+    world.run(secs(400));
+    let key = world.watch_nothing(1, 3);
+    world.faults.hold_back = Some(1);
+    world.open(key, open("r", cursor));
+    world.run(secs(5));
+    assert!(world.watchers[&warm].progress.len() > 300);
+    let watcher = &world.watchers[&key];
+    assert!(watcher.progress.is_empty() || watcher.deltas + watcher.pages > 0, "{:?}", watcher.progress);
+    world.let_go();
+    world.run(secs(3));
+    assert!(!world.watchers[&key].progress.is_empty());
+}
+
+#[test]
+fn a_new_epoch_reads_many_rosters_again_but_few_at_once() {
+    let mut world = World::new();
+    let watch = world.watch(0, 1);
+    for n in 0..500 {
+        world.open(watch, open(&format!("room-{n}"), None));
+    }
+    world.run(secs(2));
+    let now = world.store_now();
+    world.store.suffer(Upheaval::Restart, now);
+    world.loads_most = 0;
+    world.run(secs(3));
+    assert!((1..=crate::limits::LOADS_MAX).contains(&world.loads_most), "{} at once", world.loads_most);
+    assert_eq!(world.watchers[&watch].gaps, 0);
+    let pages = world.watchers[&watch].pages;
+    assert_eq!(pages, 2 * 501, "each twice");
+}
+
+#[test]
+fn a_watcher_that_is_refused_without_end_and_does_not_read_is_ended() {
+    let mut world = World::new();
+    let watch = world.watch(0, 1);
+    world.watchers.get_mut(&watch).unwrap().stalled = true;
+    for _ in 0..crate::limits::WATCH_NOTES_MAX + 2 {
+        if world.watchers.contains_key(&watch) {
+            let nowhere = presence_model::id::RegionId::new("nowhere").unwrap();
+            let regions = vec![nowhere];
+            world.open(watch, presence_model::watch::OpenRoom { regions, ..open("r", None) });
+        }
+    }
+    assert!(!world.watchers.contains_key(&watch));
+}

@@ -98,6 +98,9 @@ pub(super) struct World {
     pub(super) transitions: Vec<TransitionLine>,
     pub(super) commits: usize,
     pub(super) renews: usize,
+    loads: usize,
+    /// The most loads that were under way at once.
+    pub(super) loads_most: usize,
 }
 
 impl World {
@@ -127,6 +130,8 @@ impl World {
             transitions: Vec::new(),
             commits: 0,
             renews: 0,
+            loads: 0,
+            loads_most: 0,
         };
         for holder in 0..cores {
             let settings = DriverSettings {
@@ -168,6 +173,8 @@ impl World {
             Effect::Store(op, command) => {
                 self.commits += usize::from(matches!(command, Command::Commit(_)));
                 self.renews += usize::from(matches!(command, Command::Renew { .. }));
+                self.loads += usize::from(matches!(command, Command::Load { .. }));
+                self.loads_most = self.loads_most.max(self.loads);
                 if self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. }) {
                     self.held_back.push((core, op, command));
                 } else {
@@ -254,6 +261,7 @@ impl World {
     fn arrive(&mut self, core: usize, op: StoreOp, command: Command) {
         if self.faults.away.contains(&core) {
             let fault = StoreFault::Unavailable("away".into());
+            self.loads -= usize::from(matches!(command, Command::Load { .. }));
             return self.schedule(WAY, Event::Answers(core, op, Err(fault)));
         }
         if let Command::Tail { after, wait } = &command
@@ -272,6 +280,7 @@ impl World {
     fn apply(&mut self, core: usize, op: StoreOp, command: Command) {
         let is_write = command.is_write();
         let is_commit = matches!(command, Command::Commit(_));
+        self.loads -= usize::from(matches!(command, Command::Load { .. }));
         let away = self.faults.away.contains(&core);
         let now = self.store_now();
         let mut result =

@@ -69,7 +69,8 @@ impl Place {
         (freshness != Freshness::Live).then(|| self.tell(freshness)).flatten()
     }
 
-    fn tell(&mut self, freshness: Freshness) -> Option<RegionEvent> {
+    /// What to say of freshness, if that was not said yet.
+    pub(super) fn tell(&mut self, freshness: Freshness) -> Option<RegionEvent> {
         (self.told != Some(freshness)).then(|| {
             self.told = Some(freshness);
             RegionEvent::Freshness(freshness)

@@ -4,7 +4,7 @@ use presence_model::id::{RoomId, Roster};
 use presence_model::view::RegionEvent;
 use presence_model::watch::{Level, WatchDown};
 
-use super::place::{At, Step};
+use super::place::{At, Place, Step};
 use super::{Watch, Watched};
 use crate::driver::{Driver, Effect, WatchKey};
 use crate::limits::{COUNT_INTERVAL, WATCH_BATCH_MEMBERS};
@@ -54,7 +54,7 @@ impl Driver {
                 watch.later.insert((watched.not_before, room));
                 continue;
             }
-            let paced = !watched.regions.values().any(super::place::Place::is_unanswered);
+            let paced = !watched.is_unanswered();
             let before = batch.len();
             let more = match watched.open.level {
                 Level::Members => self.room_events(key, &room, watched, (&mut budget, &mut batch)),
@@ -62,6 +62,11 @@ impl Driver {
             };
             if paced && batch.len() > before {
                 watched.not_before = self.now + interval(watched);
+            }
+            if watched.is_unanswered() {
+                watch.unanswered.insert(room.clone());
+            } else {
+                watch.unanswered.remove(&room);
             }
             if more {
                 watch.touched.insert(room);
@@ -112,8 +117,11 @@ impl Driver {
 
     fn room_count(&mut self, room: &RoomId, watched: &mut Watched, batch: &mut Vec<WatchDown>) -> bool {
         let mut members = 0;
-        for region in watched.regions.keys() {
+        for (region, place) in &mut watched.regions {
             let roster = Roster { region: region.clone(), room: room.clone() };
+            let freshness = self.freshness(&roster);
+            let down = |event| WatchDown::Region { room: room.clone(), region: region.clone(), event };
+            batch.extend(place.tell(freshness).map(down));
             let Some(copy) = self.rosters.in_step(&roster) else { return false };
             members += copy.len() as u64;
         }
@@ -131,13 +139,26 @@ impl Driver {
             return;
         }
         watch.progress_at = self.now + self.settings.timings.link_beat;
-        let whole = watch.touched.is_empty() && self.rosters.stale().is_none() && self.tail_is_heard();
+        let whole = watch.touched.is_empty()
+            && watch.unanswered.is_empty()
+            && self.rosters.stale().is_none()
+            && self.tail_is_heard();
         let Some(store_time) = self.clock.latest(self.now).filter(|_| whole && self.rosters.serves(key))
         else {
             return;
         };
         watch.sequence += 1;
         batch.push(WatchDown::Progress { sequence: watch.sequence, store_time });
+    }
+}
+
+impl Watched {
+    /// Whether a first answer is still to come: it is not paced.
+    fn is_unanswered(&self) -> bool {
+        match self.open.level {
+            Level::Members => self.regions.values().any(Place::is_unanswered),
+            Level::Count => self.count.is_none(),
+        }
     }
 }
 
