@@ -68,14 +68,15 @@ fn explain_tells_leases_and_what_ended() {
 #[test]
 fn a_read_waits_for_a_sweep_and_shows_nobody_overdue() {
     let mut world = World::with_cores(2);
-    let edge = world.edge(0);
+    let edge = world.edge(1);
     let grant = world.join(edge, "ann", 1);
     world.run(secs(5));
     world.release(edge, grant.lease);
     world.run(ms(11_500));
-    world.sleep(1, true);
-    world.run(ms(2_500));
-    let answer = world.ask(Query::Count { room: room("r") }).unwrap();
+    world.sleep(0, true);
+    world.run(ms(1_100));
+    assert_eq!(world.stored("r"), ["ann"], "overdue, and not swept");
+    let answer = world.ask_core(1, Query::Count { room: room("r") }).unwrap();
     assert!(matches!(answer, Answer::Count { count: 0, .. }), "{answer:?}");
 }
 

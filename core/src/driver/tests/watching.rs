@@ -1,5 +1,6 @@
 //! Watchers: snapshots, deltas, resume, and what a slow one costs.
 
+use presence_model::link::{LinkUp, RequestId};
 use presence_model::position::{Position, Revision};
 use presence_model::profile::Status;
 use presence_model::watch::Level;
@@ -40,18 +41,23 @@ fn a_roster_that_changes_while_it_is_loaded_comes_out_whole() {
         leases.push((name.clone(), world.send_join(edge, &name, up)));
     }
     world.run(secs(1));
+    let leaves = [3, 600, 1_200, 1_499].map(|n: usize| {
+        let (name, request) = leases[n].clone();
+        (name, world.joined(edge, request).unwrap().lease)
+    });
+    let pages = world.pages;
     let key = world.watch_nothing(0, 1);
     world.open(key, open("r", None));
-    for n in [3, 600, 1_200, 1_499] {
-        let (name, request) = leases[n].clone();
-        let lease = world.joined(edge, request).unwrap().lease;
-        world.leave(edge, &name, lease).unwrap();
+    for (name, lease) in leaves {
+        let (request, room, user) = (RequestId(lease.0), room("r"), super::world::user(&name));
+        world.say(edge, LinkUp::Leave { request, lease, room, user });
         world.run(ms(1));
     }
     world.join(edge, "aaa", 1);
-    world.run(secs(1));
+    world.run(secs(2));
     assert_eq!(world.watchers[&key].shown(), world.stored("r"));
     assert_eq!(world.watchers[&key].gaps, 0);
+    assert_eq!(world.pages - pages, 3, "not loaded again: history made the pages one point");
 }
 
 #[test]

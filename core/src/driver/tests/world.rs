@@ -99,6 +99,8 @@ pub(super) struct World {
     pub(super) commits: usize,
     pub(super) renews: usize,
     loads: usize,
+    /// Pages of rosters asked for.
+    pub(super) pages: usize,
     /// The most loads that were under way at once.
     pub(super) loads_most: usize,
 }
@@ -131,6 +133,7 @@ impl World {
             commits: 0,
             renews: 0,
             loads: 0,
+            pages: 0,
             loads_most: 0,
         };
         for holder in 0..cores {
@@ -174,6 +177,7 @@ impl World {
                 self.commits += usize::from(matches!(command, Command::Commit(_)));
                 self.renews += usize::from(matches!(command, Command::Renew { .. }));
                 self.loads += usize::from(matches!(command, Command::Load { .. }));
+                self.pages += usize::from(matches!(command, Command::Load { .. }));
                 self.loads_most = self.loads_most.max(self.loads);
                 if self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. }) {
                     self.held_back.push((core, op, command));
@@ -323,11 +327,15 @@ impl World {
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Asks the first core and waits for the answer.
     pub(super) fn ask(&mut self, query: Query) -> Result<Answer, QueryRefusal> {
+        self.ask_core(0, query)
+    }
+
+    pub(super) fn ask_core(&mut self, core: usize, query: Query) -> Result<Answer, QueryRefusal> {
         let key = QueryKey(self.sequence);
         self.sequence += 1;
-        self.input(0, Input::Query(key, query));
+        self.input(core, Input::Query(key, query));
         for _ in 0..1_000 {
             if let Some(answer) = self.answers.remove(&key) {
                 return answer;
