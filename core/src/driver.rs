@@ -33,8 +33,7 @@ use presence_model::replica::Freshness;
 use presence_model::time::{Mono, StoreTime};
 use presence_model::watch::{WatchDown, WatchRefusal, WatchUp};
 
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use rand::{SeedableRng as _, rngs::StdRng};
 
 use self::clock::StoreClock;
 use self::commits::Commits;

@@ -49,14 +49,14 @@ impl StoreClock {
     }
 
     /// A shard's clock at `now`; of a shard not heard yet, that of the one heard last.
-    pub(super) fn now(&self, shard: Shard, now: Mono) -> Option<StoreTime> {
+    pub(super) fn estimate(&self, shard: Shard, now: Mono) -> Option<StoreTime> {
         let offset = self.shards.get(&shard).or_else(|| self.shards.get(&self.latest?))?;
         Some(offset.drifted(now).time(now))
     }
 
     /// The store's clock at `now`, of the shard heard last.
     pub(super) fn latest(&self, now: Mono) -> Option<StoreTime> {
-        self.now(self.latest?, now)
+        self.estimate(self.latest?, now)
     }
 }
 
@@ -91,10 +91,10 @@ mod tests {
         let at = Mono::from_millis;
         // The store's clock is 1,000,000 ms ahead of ours.
         assert!(!clock.observe(S, StoreTime(1_000_150), at(100), at(200)));
-        assert_eq!(clock.now(S, at(200)), Some(StoreTime(1_000_250)));
+        assert_eq!(clock.estimate(S, at(200)), Some(StoreTime(1_000_250)));
         assert!(!clock.observe(S, StoreTime(1_000_310), at(300), at(310)));
-        assert_eq!(clock.now(S, at(310)), Some(StoreTime(1_000_320)));
-        assert_eq!(clock.now(Shard(7), at(310)), Some(StoreTime(1_000_320)));
+        assert_eq!(clock.estimate(S, at(310)), Some(StoreTime(1_000_320)));
+        assert_eq!(clock.estimate(Shard(7), at(310)), Some(StoreTime(1_000_320)));
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         assert!(clock.observe(S, StoreTime(1_060_300), at(300), at(301)));
         assert!(!clock.observe(S, StoreTime(1_060_400), at(400), at(401)));
         assert!(clock.observe(S, StoreTime(1_000_500), at(500), at(501)));
-        assert_eq!(clock.now(S, at(501)), Some(StoreTime(1_000_501)));
+        assert_eq!(clock.estimate(S, at(501)), Some(StoreTime(1_000_501)));
     }
 
     #[test]
@@ -115,6 +115,6 @@ mod tests {
         let at = Mono::from_millis;
         clock.observe(S, StoreTime(1_000_100), at(100), at(101));
         assert!(!clock.observe(S, StoreTime(1_003_000), at(200), at(5_000)));
-        assert_eq!(clock.now(S, at(5_000)), Some(StoreTime(1_005_002)));
+        assert_eq!(clock.estimate(S, at(5_000)), Some(StoreTime(1_005_002)));
     }
 }

@@ -241,7 +241,7 @@ impl Driver {
         }
         let timings = self.settings.timings;
         for shard in self.sweep.shards() {
-            let now = self.clock.now(shard, self.now).unwrap_or(broken_since);
+            let now = self.clock.estimate(shard, self.now).unwrap_or(broken_since);
             let held = is_held(self.sweep.hold(shard).map(|hold| hold.since), timings.lease_ttl, now);
             if self.sweep.is_mine(shard) && !held {
                 let grace = timings.grace;

@@ -153,7 +153,7 @@ impl Driver {
     }
 
     fn write_shard(&mut self, shard: Shard) {
-        let Some(store_now) = self.clock.now(shard, self.now) else {
+        let Some(store_now) = self.clock.estimate(shard, self.now) else {
             if let Some(state) = self.renewals.shards.get_mut(&shard) {
                 state.due = Some(self.now + STORE_RETRY);
             }
