@@ -4,6 +4,7 @@ mod answer;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -56,11 +57,30 @@ impl fmt::Debug for ExtraHttp {
     }
 }
 
+/// Told of each transport the edge accepted: its connection id and where it comes from. How `dev` finds
+/// the connection that is to be cut.
+#[derive(Clone)]
+pub struct AcceptObserver(Arc<dyn Fn(ConnectionId, SocketAddr) + Send + Sync>);
+
+impl AcceptObserver {
+    /// Told by this function, which must not block.
+    pub fn new(told: impl Fn(ConnectionId, SocketAddr) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+}
+
+impl fmt::Debug for AcceptObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AcceptObserver")
+    }
+}
+
 /// What every request on the listener is answered with.
 pub(crate) struct Http {
     pub(crate) shared: Arc<Shared>,
     pub(crate) origins: Origins,
     pub(crate) extra: Option<ExtraHttp>,
+    pub(crate) observer: Option<AcceptObserver>,
     /// One for each WebSocket.
     pub(crate) places: Arc<Semaphore>,
     pub(crate) accepts: Accepts,
@@ -74,11 +94,14 @@ impl Http {
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let accepting = async {
             while let Ok(handshake) = Arc::clone(&handshakes).acquire_owned().await {
-                let stream = match listener.accept().await {
-                    Ok((stream, _peer)) => stream,
+                let (stream, peer) = match listener.accept().await {
+                    Ok(accepted) => accepted,
                     Err(error) => return tracing::error!(%error, "the WebSocket listener is closed"),
                 };
                 let id = ConnectionId(chance.next_u64());
+                if let Some(AcceptObserver(told)) = &self.observer {
+                    told(id, peer);
+                }
                 let serving = Arc::clone(&self).serve(stream, id, handshake);
                 self.tasks.spawn_one_of_many("http", serving);
             }

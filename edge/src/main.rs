@@ -124,8 +124,15 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         timings,
         seed: rand::random(),
     };
-    let deps =
-        Deps { clock, network: Network::tcp(), metrics: Metrics::new(), verifier, shutdown, extra: None };
+    let deps = Deps {
+        clock,
+        network: Network::tcp(),
+        metrics: Metrics::new(),
+        verifier,
+        shutdown,
+        extra: None,
+        observer: None,
+    };
     let running = start(settings, deps)?;
     tracing::info!(listen = %running.listen, "the edge accepts");
     if flags.json && running.linked().await {

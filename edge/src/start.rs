@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Inbox, Shared};
-use crate::http::{ExtraHttp, Http};
+use crate::http::{AcceptObserver, ExtraHttp, Http};
 use crate::hub::{Hub, HubSettings};
 use crate::link::Links;
 use crate::metrics::EdgeMetrics;
@@ -38,6 +38,8 @@ pub struct Deps {
     pub shutdown: Shutdown,
     /// Answers other paths than the edge's own.
     pub extra: Option<ExtraHttp>,
+    /// Told of each transport that is accepted.
+    pub observer: Option<AcceptObserver>,
 }
 
 /// An edge that accepts.
@@ -75,7 +77,7 @@ pub enum StartError {
 /// # Errors
 /// [`StartError`].
 pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
-    let Deps { clock, network, metrics, verifier, shutdown, extra } = deps;
+    let Deps { clock, network, metrics, verifier, shutdown, extra, observer } = deps;
     if settings.cores.is_empty() {
         return Err(StartError::NoCore);
     }
@@ -111,6 +113,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         shared: Arc::new(Shared { clock: clock.clone(), verifier, inbox }),
         origins: settings.origins,
         extra,
+        observer,
         places: Arc::new(Semaphore::new(settings.connections_max)),
         accepts,
         tasks: tasks.clone(),

@@ -247,6 +247,8 @@ impl Hub {
         timings.edge_lost = welcome.edge_lost;
         timings.link_beat = welcome.link_beat;
         timings.link_backoff = welcome.link_beat;
+        // How long this process may take to go is its own affair.
+        timings.drain_window = timings.drain_window.min(self.timings.drain_window);
         self.renewals.set_timings(&timings);
         self.rooms.set_timings(timings.link_beat, timings.grace);
         self.timings = timings;

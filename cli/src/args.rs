@@ -1,0 +1,156 @@
+//! The command line. Its help is the first documentation anybody reads.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use presence_runtime::config::TimingFlags;
+use presence_runtime::telemetry::LogFlags;
+
+/// Presence: who is here, without flicker and without ghosts.
+#[derive(Debug, Parser)]
+#[command(
+    name = "presence",
+    version,
+    after_help = "Start with:  presence dev\n\nThen open the page it names in two browser tabs, and in another terminal:\n  presence watch lobby"
+)]
+pub(crate) struct Presence {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a core, an edge and a playground in one process, on loopback, with an embedded store.
+    Dev(DevArgs),
+    /// Make a signing key and the key set that edges and cores verify with.
+    Keys(KeysArgs),
+    /// Sign a token for one user, room and action, and print it.
+    Token(TokenArgs),
+    /// Watch a room: who comes, who goes, and why.
+    Watch(WatchArgs),
+    /// List who is in a room now.
+    Room(RoomArgs),
+    /// Tell why a user is shown in a room, or why not.
+    Explain(ExplainArgs),
+}
+
+/// Where to run.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Timers default to heartbeat 3s, lease-ttl 12s, grace 5s, so that things happen while you watch.\nProduction defaults are 15s, 45s and 12s.\n\nExamples:\n  presence dev\n  presence dev --listen 127.0.0.1:0 --json\n  presence dev --heartbeat 1s --lease-ttl 3s --grace 1s"
+)]
+pub(crate) struct DevArgs {
+    /// Where browsers connect; also serves the playground. Port 0 picks a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4700")]
+    pub(crate) listen: SocketAddr,
+    /// Where services connect (gRPC).
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4701")]
+    pub(crate) grpc: SocketAddr,
+    /// Where metrics and probes are.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4702")]
+    pub(crate) admin: SocketAddr,
+    /// Print one JSON object with the addresses in force once everything accepts, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) timings: TimingFlags,
+    #[command(flatten)]
+    pub(crate) logs: LogFlags,
+}
+
+/// Where keys go.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  presence keys ./keys\n  presence token --key ./keys/key.pem --user u1 --room lobby"
+)]
+pub(crate) struct KeysArgs {
+    /// Directory to write key.pem (secret, mode 600) and jwks.json (public) to; made if absent.
+    pub(crate) dir: PathBuf,
+}
+
+/// What a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Act {
+    /// Be present, and watch.
+    Join,
+    /// Watch only.
+    Watch,
+}
+
+/// What to sign.
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    /// The signing key: key.pem of `presence keys`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// The user the token speaks for.
+    #[arg(long)]
+    pub(crate) user: String,
+    /// The one room it opens.
+    #[arg(long)]
+    pub(crate) room: String,
+    /// What its bearer may do there.
+    #[arg(long, value_enum, default_value = "join")]
+    pub(crate) act: Act,
+    /// How long it is good.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "1h")]
+    pub(crate) ttl: Duration,
+}
+
+/// Which core to ask.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CoreArgs {
+    /// The core's gRPC address; several, comma-separated, are tried in turn.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "PRESENCE_CORE",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:4701"
+    )]
+    pub(crate) core: Vec<String>,
+}
+
+/// Which room to watch.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Ends on Ctrl-C. With --json: one object a line, for pipes.\n\nExamples:\n  presence watch lobby\n  presence watch lobby --json | jq ."
+)]
+pub(crate) struct WatchArgs {
+    /// The room.
+    pub(crate) room: String,
+    /// One JSON object a line instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+}
+
+/// Which room to list.
+#[derive(Debug, Args)]
+pub(crate) struct RoomArgs {
+    /// The room.
+    pub(crate) room: String,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+}
+
+/// Whom to explain.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The room.
+    pub(crate) room: String,
+    /// The user.
+    pub(crate) user: String,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+}

@@ -1,0 +1,258 @@
+//! `presence dev`: a core, an edge and a playground in one process, on loopback, with an embedded store.
+//!
+//! The core and the edge speak real gRPC to each other, as they would over a network. In front of the
+//! edge stands a byte relay, so that a silent drop can be shown.
+
+mod relay;
+mod routes;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::body::Body as AxumBody;
+use http_body_util::BodyExt as _;
+use presence_core::start as core;
+use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
+use presence_edge::http::{AcceptObserver, ExtraHttp, WS_PATH};
+use presence_edge::settings::Origins;
+use presence_edge::start as edge;
+use presence_model::id::{EdgeName, RegionId};
+use presence_model::time::millis;
+use presence_model::timing::{Timings, TimingsGiven};
+use presence_runtime::clock::Clock;
+use presence_runtime::command_line::refuse;
+use presence_runtime::config::{Mistakes, derive_timings};
+use presence_runtime::network::{Listener, Network};
+use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::{self, LogFlags, Metrics};
+use presence_runtime::tokens::{GeneratedKeys, Issuer, KeySet, Verifier};
+use tower::ServiceExt as _;
+
+use self::relay::Cuts;
+use self::routes::{DevState, DevTimers, router};
+use crate::args::DevArgs;
+use crate::paint;
+
+/// How long core and edge may take to end.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// A desk has no more.
+const CONNECTIONS_MAX: usize = 10_000;
+/// Clients of `dev` are told to come back within a blink: nobody waits for a drain on a desk.
+const DRAIN_WINDOW: Duration = Duration::from_millis(500);
+
+/// Runs until a signal.
+pub(crate) fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
+    let timings = match timings(&args) {
+        Ok(timings) => timings,
+        Err(mistakes) => return Ok(refuse(&mistakes)),
+    };
+    if let Some(address) =
+        [args.listen, args.grpc, args.admin].into_iter().find(|address| !address.ip().is_loopback())
+    {
+        return Ok(refuse(&format!(
+            "{address}: presence dev hands out tokens to everybody, so it stays on loopback; example: 127.0.0.1:4700"
+        )));
+    }
+    if let Err(bad) = telemetry::install(&quiet(&args.logs), &Clock::system()) {
+        return Ok(refuse(&bad));
+    }
+    tokio::runtime::Runtime::new()?.block_on(serve(args, timings))
+}
+
+/// Warnings only, unless asked otherwise: the addresses are to be read.
+fn quiet(logs: &LogFlags) -> LogFlags {
+    LogFlags { log: logs.log.clone().or_else(|| Some("warn".to_owned())), ..logs.clone() }
+}
+
+fn timings(args: &DevArgs) -> Result<Timings, Mistakes> {
+    let mut timings = derive_timings(args.timings.given()?.or(TimingsGiven::DEMO))?;
+    timings.drain_window = DRAIN_WINDOW;
+    Ok(timings)
+}
+
+/// Where everything is.
+struct Addresses {
+    http: SocketAddr,
+    grpc: SocketAddr,
+    admin: SocketAddr,
+}
+
+async fn serve(args: DevArgs, timings: Timings) -> anyhow::Result<ExitCode> {
+    let world = World {
+        clock: Clock::system(),
+        network: Network::tcp(),
+        metrics: Metrics::new(),
+        shutdown: Shutdown::new(),
+        region: RegionId::new("local")?,
+        timings,
+    };
+    world.shutdown.end_on_signals()?;
+    let keys = GeneratedKeys::from_seed(rand::random());
+    let verifier = Verifier::new(KeySet::parse(keys.jwks().as_bytes())?);
+    let issuer = Issuer::from_pem(keys.key_pem())?;
+
+    let (core_part, edge_part) = (world.shutdown.child(), world.shutdown.child());
+    // The core outlives the edge, so that the edge can say what it releases.
+    let core_ends = Shutdown::new();
+    let core = world.start_core(&args, verifier.clone(), core_ends.clone()).await?;
+    let cuts = Cuts::default();
+    let extra = world.extra(issuer, cuts.clone(), &core_part);
+    let edge = world.start_edge(core.grpc, verifier, extra, cuts.clone(), edge_part)?;
+    anyhow::ensure!(edge.linked().await, "the edge ended before its link was up");
+
+    let front = listen(&world.network, args.listen)?;
+    let addresses =
+        Addresses { http: front.local_addr(), grpc: core.grpc, admin: core.admin.unwrap_or(args.admin) };
+    let relay_ends = world.shutdown.child();
+    relay_ends.spawn("relay", relay::run(front, edge.listen, world.network.clone(), cuts, core_ends.token()));
+    announce(&args, &addresses, &world.timings)?;
+
+    let edge_end = edge.finished(END_WITHIN).await;
+    core_ends.begin();
+    let core_end = core.finished(END_WITHIN).await;
+    edge_end.context("the edge")?;
+    core_end.context("the core")?;
+    relay_ends.finished(&world.clock, END_WITHIN).await.context("the relay")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listen(network: &Network, address: SocketAddr) -> anyhow::Result<Listener> {
+    network.listen(address).with_context(|| {
+        format!(
+            "cannot listen on {address}; another one may be running, --listen 127.0.0.1:0 picks a free port"
+        )
+    })
+}
+
+/// What both parts share.
+struct World {
+    clock: Clock,
+    network: Network,
+    metrics: Metrics,
+    shutdown: Shutdown,
+    region: RegionId,
+    timings: Timings,
+}
+
+impl World {
+    async fn start_core(
+        &self,
+        args: &DevArgs,
+        verifier: Verifier,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<core::Running> {
+        let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
+        let settings = presence_core::settings::Settings {
+            grpc: args.grpc,
+            admin: Some(args.admin),
+            region: self.region.clone(),
+            name: "dev".to_owned(),
+            timings: self.timings,
+            seed: rand::random(),
+        };
+        let deps = core::Deps {
+            clock: self.clock.clone(),
+            network: self.network.clone(),
+            metrics: self.metrics.clone(),
+            verifier,
+            store: Arc::new(SharedMemoryStore::new(memory, self.clock.clone())),
+            shutdown,
+        };
+        Ok(core::start(settings, deps).await?)
+    }
+
+    fn start_edge(
+        &self,
+        core: SocketAddr,
+        verifier: Verifier,
+        extra: ExtraHttp,
+        cuts: Cuts,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<edge::Running> {
+        let settings = presence_edge::settings::Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            admin: None,
+            cores: vec![format!("http://{core}")],
+            region: self.region.clone(),
+            edge: EdgeName::new("dev")?,
+            timings: self.timings,
+            origins: Origins::SameHost,
+            connections_max: CONNECTIONS_MAX,
+            seed: rand::random(),
+        };
+        let deps = edge::Deps {
+            clock: self.clock.clone(),
+            network: self.network.clone(),
+            metrics: self.metrics.clone(),
+            verifier,
+            shutdown,
+            extra: Some(extra),
+            observer: Some(AcceptObserver::new(move |connection, from| cuts.accepted(connection, from))),
+        };
+        Ok(edge::start(settings, deps)?)
+    }
+
+    fn extra(&self, issuer: Issuer, cuts: Cuts, tasks: &Shutdown) -> ExtraHttp {
+        let timers = DevTimers {
+            heartbeat_ms: millis(self.timings.heartbeat),
+            lease_ttl_ms: millis(self.timings.lease_ttl),
+            grace_ms: millis(self.timings.grace),
+        };
+        let state = DevState {
+            issuer: Arc::new(issuer),
+            cuts,
+            clock: self.clock.clone(),
+            tasks: tasks.clone(),
+            timers,
+        };
+        let routes = router(state);
+        ExtraHttp::new(move |request| {
+            let routes = routes.clone();
+            async move {
+                let response = routes.oneshot(request.map(AxumBody::new)).await;
+                let response = response.unwrap_or_else(|never| match never {});
+                response.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
+            }
+        })
+    }
+}
+
+fn announce(args: &DevArgs, addresses: &Addresses, timings: &Timings) -> anyhow::Result<()> {
+    let Addresses { http, grpc, admin } = addresses;
+    if args.json {
+        let line = serde_json::json!({
+            "ws": format!("ws://{http}{WS_PATH}"),
+            "playground": format!("http://{http}/"),
+            "grpc": grpc.to_string(),
+            "admin": admin.to_string(),
+        });
+        paint::line(&line.to_string())?;
+        return Ok(());
+    }
+    let span = humantime::format_duration;
+    let core = if grpc.port() == 4701 { String::new() } else { format!(" --core http://{grpc}") };
+    paint::line(&format!(
+        "presence dev: everything runs in this process and ends with it
+
+  playground   http://{http}/
+  WebSocket    ws://{http}{WS_PATH}
+  gRPC         {grpc}
+  metrics      http://{admin}/metrics
+
+  heartbeat {}, lease {}, grace {}: shorter than in production (15s, 45s, 12s), so that things happen
+  while you watch
+
+Open the playground in two browser tabs, and in another terminal:
+
+  cargo run --release -- watch lobby{core}
+
+Ctrl-C ends it.",
+        span(timings.heartbeat),
+        span(timings.lease_ttl),
+        span(timings.grace),
+    ))?;
+    Ok(())
+}

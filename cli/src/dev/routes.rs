@@ -1,0 +1,129 @@
+//! What only `presence dev` serves beside the edge's own paths: the playground, tokens, and cuts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use presence_model::claim::Action;
+use presence_model::id::{ConnectionId, RoomId, UserId};
+use presence_model::time::{StoreTime, millis};
+use presence_runtime::clock::Clock;
+use presence_runtime::shutdown::Shutdown;
+use presence_runtime::tokens::{Grant, Issuer};
+use serde::{Deserialize, Serialize};
+
+use super::relay::Cuts;
+
+/// The playground page.
+const PLAYGROUND: &str = include_str!("../../../edge/web/playground.html");
+/// Its script.
+const PLAYGROUND_SCRIPT: &str = include_str!("../../../edge/web/playground.js");
+/// Its looks.
+const PLAYGROUND_STYLE: &str = include_str!("../../../edge/web/playground.css");
+/// A token of the playground is good for so long unless asked otherwise.
+const TOKEN_TTL_DEFAULT: Duration = Duration::from_secs(60 * 60);
+/// Nobody needs a longer one here.
+const TOKEN_TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the routes need.
+#[derive(Clone)]
+pub(crate) struct DevState {
+    pub(crate) issuer: Arc<Issuer>,
+    pub(crate) cuts: Cuts,
+    pub(crate) clock: Clock,
+    pub(crate) tasks: Shutdown,
+    pub(crate) timers: DevTimers,
+}
+
+/// The timers in force, for the playground's words.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct DevTimers {
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) lease_ttl_ms: u64,
+    pub(crate) grace_ms: u64,
+}
+
+/// The routes.
+pub(crate) fn router(state: DevState) -> Router {
+    Router::new()
+        .route("/", get(|| async { Html(PLAYGROUND) }))
+        .route("/playground.js", get(|| async { typed("text/javascript; charset=utf-8", PLAYGROUND_SCRIPT) }))
+        .route("/playground.css", get(|| async { typed("text/css; charset=utf-8", PLAYGROUND_STYLE) }))
+        .route("/dev/token", get(token))
+        .route("/dev/cut", post(cut))
+        .route("/dev/timers", get(timers))
+        .with_state(state)
+}
+
+fn typed(content_type: &'static str, body: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-cache")], body).into_response()
+}
+
+fn refuse(sentence: impl Into<String>) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{}\n", sentence.into())).into_response()
+}
+
+/// `GET /dev/timers`: the timers in force, as JSON.
+async fn timers(State(dev): State<DevState>) -> Response {
+    let json = serde_json::to_string(&dev.timers).expect("numbers are JSON");
+    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+#[derive(Debug, Deserialize)]
+struct TokenQuery {
+    user: String,
+    room: String,
+    act: Option<String>,
+    ttl: Option<String>,
+}
+
+/// `GET /dev/token?user=u1&room=lobby[&act=watch][&ttl=60s]`: the bare token.
+async fn token(State(dev): State<DevState>, Query(query): Query<TokenQuery>) -> Response {
+    let (user, room) = match (UserId::new(&query.user), RoomId::new(&query.room)) {
+        (Ok(user), Ok(room)) => (user, room),
+        (Err(error), _) | (_, Err(error)) => return refuse(error.to_string()),
+    };
+    let action = match query.act.as_deref() {
+        None | Some("join") => Action::Join,
+        Some("watch") => Action::Watch,
+        Some(_) => return refuse("act is join or watch"),
+    };
+    let ttl = match query.ttl.as_deref().map(humantime::parse_duration) {
+        None => TOKEN_TTL_DEFAULT,
+        Some(Ok(ttl)) if ttl <= TOKEN_TTL_MAX && !ttl.is_zero() => ttl,
+        Some(_) => return refuse("ttl is a span with a unit such as 60s, above zero and at most 24h"),
+    };
+    // Rounded up: a token of one second is good for a whole one.
+    let ends = StoreTime((dev.clock.wall_ms() + millis(ttl)).next_multiple_of(1_000));
+    let token = dev.issuer.sign(&Grant { user, room, action, ends, not_before: None, token_id: None });
+    ([(header::CACHE_CONTROL, "no-store")], token).into_response()
+}
+
+#[derive(Debug, Deserialize)]
+struct CutQuery {
+    connection: String,
+    r#for: Option<String>,
+}
+
+/// `POST /dev/cut?connection=…[&for=10s]`: stops that connection's bytes, neither end is told.
+async fn cut(State(dev): State<DevState>, Query(query): Query<CutQuery>) -> Response {
+    let Some(connection) = ConnectionId::parse(&query.connection) else {
+        return refuse("connection is the 16 hexadecimal digits that hello told");
+    };
+    let heal = match query.r#for.as_deref().map(humantime::parse_duration) {
+        None => None,
+        Some(Ok(span)) => Some(span),
+        Some(Err(_)) => return refuse("for is a span with a unit such as 10s"),
+    };
+    if !dev.cuts.set(connection, true) {
+        return (StatusCode::NOT_FOUND, "no such connection\n").into_response();
+    }
+    if let Some(after) = heal {
+        dev.cuts.heal_after(connection, after, dev.clock.clone(), &dev.tasks);
+    }
+    StatusCode::NO_CONTENT.into_response()
+}

@@ -1,0 +1,68 @@
+//! How text looks in a terminal: colours only where they are seen, names only where they are harmless.
+
+use std::io::IsTerminal as _;
+
+/// Colours of a terminal that has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint {
+    colours: bool,
+}
+
+impl Paint {
+    /// Colours if standard output is a terminal and NO_COLOR is not set.
+    pub(crate) fn for_stdout() -> Self {
+        Self { colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+    }
+
+    fn code(self, code: &str, text: &str) -> String {
+        if self.colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.code("32", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.code("31", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.code("33", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.code("2", text)
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.code("1", text)
+    }
+}
+
+/// Says what went wrong, with its causes, in one line on standard error.
+pub(crate) fn error(error: &anyhow::Error) {
+    #[expect(clippy::print_stderr, reason = "this is a command")]
+    {
+        eprintln!("presence: {error:#}");
+    }
+}
+
+/// A line on standard output. A closed pipe ends the command quietly.
+pub(crate) fn line(text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Text that a client chose, made harmless for a terminal.
+pub(crate) fn harmless(text: &str) -> String {
+    struct Escaped<'a>(&'a str);
+    impl std::fmt::Display for Escaped<'_> {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            presence_model::id::escape_into(self.0, f)
+        }
+    }
+    Escaped(text).to_string()
+}

@@ -1,0 +1,46 @@
+//! Asking a core that runs elsewhere.
+
+use presence_client::{Client, ClientSettings, Deps};
+use presence_model::replica::Freshness;
+use presence_runtime::clock::Clock;
+use presence_runtime::network::Network;
+use serde_json::{Value, json};
+
+use crate::args::CoreArgs;
+
+/// Runs something that asks, in a runtime of its own.
+pub(crate) fn with_client<T, F>(core: &CoreArgs, ask: impl FnOnce(Client) -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let settings = ClientSettings::new(core.core.clone(), rand::random());
+        let deps = Deps { network: Network::tcp(), clock: Clock::system() };
+        ask(Client::new(settings, deps)?).await
+    })
+}
+
+/// How fresh something is, for scripts.
+pub(crate) fn freshness_json(freshness: Freshness) -> Value {
+    match freshness {
+        Freshness::Live => json!({ "state": "live" }),
+        Freshness::Held { since } => json!({ "state": "held", "since": since.0 }),
+        Freshness::Stale { since } => json!({ "state": "stale", "since": since.0 }),
+    }
+}
+
+/// How fresh something is, in a word.
+pub(crate) fn freshness_word(freshness: Freshness) -> &'static str {
+    match freshness {
+        Freshness::Live => "live",
+        Freshness::Held { .. } => "held",
+        Freshness::Stale { .. } => "stale",
+    }
+}
+
+/// A member's state as JSON; what is not JSON is shown as text.
+pub(crate) fn state_json(state: &presence_model::profile::State) -> Value {
+    serde_json::from_slice(state.as_bytes())
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(state.as_bytes()).into_owned()))
+}

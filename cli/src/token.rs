@@ -1,0 +1,28 @@
+//! `presence token`: one signed token on standard output.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use presence_model::claim::Action;
+use presence_model::id::{RoomId, UserId};
+use presence_model::time::{StoreTime, millis};
+use presence_runtime::clock::Clock;
+use presence_runtime::tokens::{Grant, Issuer};
+
+use crate::args::{Act, TokenArgs};
+use crate::paint;
+
+/// Signs and prints.
+pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
+    let pem = std::fs::read_to_string(&args.key).with_context(|| args.key.display().to_string())?;
+    let issuer = Issuer::from_pem(&pem).with_context(|| args.key.display().to_string())?;
+    let (user, room) = (UserId::new(&args.user)?, RoomId::new(&args.room)?);
+    let action = match args.act {
+        Act::Join => Action::Join,
+        Act::Watch => Action::Watch,
+    };
+    let ends = StoreTime((Clock::system().wall_ms() + millis(args.ttl)).next_multiple_of(1_000));
+    let grant = Grant { user, room, action, ends, not_before: None, token_id: None };
+    paint::line(&issuer.sign(&grant))?;
+    Ok(ExitCode::SUCCESS)
+}
