@@ -198,3 +198,6 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,12 +86,13 @@ impl Shutdown {
     /// Dropping what the task owns must undo what it registered.
     pub fn spawn_one_of_many(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let panicked = Arc::clone(&self.panicked);
-        self.tasks.spawn(async move {
-            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+        // Combined, since an async block would hold the task twice, for each of many.
+        self.tasks.spawn(AssertUnwindSafe(task).catch_unwind().map(move |ended| {
+            if ended.is_err() {
                 tracing::error!(task = name, "a task panicked; its connection is lost");
                 panicked.fetch_add(1, Ordering::Relaxed);
             }
-        });
+        }));
     }
 
     /// How many tasks run.

@@ -1,0 +1,213 @@
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use presence_model::id::{EdgeName, Incarnation, LinkNumber, RegionId, RoomId};
+use presence_model::link::LinkDown;
+use presence_model::watch::WatchDown;
+use presence_proto::v1;
+use presence_proto::v1::edge_service_server::{EdgeService, EdgeServiceServer};
+use presence_proto::v1::presence_service_server::{PresenceService, PresenceServiceServer};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::*;
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A core that notes what it hears, greets, and ends a link at Bye.
+#[derive(Clone)]
+struct FakeCore {
+    heard: mpsc::Sender<v1::link_request::Message>,
+}
+
+#[tonic::async_trait]
+impl EdgeService for FakeCore {
+    type LinkStream = Answers<v1::LinkResponse>;
+
+    async fn link(
+        &self,
+        request: Request<Streaming<v1::LinkRequest>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        let (mut up, heard) = (request.into_inner(), self.heard.clone());
+        let (down, answers) = mpsc::channel(8);
+        tokio::spawn(async move {
+            down.send(Ok(LinkDown::Drain.into())).await.unwrap();
+            while let Ok(Some(v1::LinkRequest { message: Some(message) })) = up.message().await {
+                let is_last = matches!(message, v1::link_request::Message::Bye(_));
+                heard.send(message).await.unwrap();
+                if is_last {
+                    break;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+}
+
+#[tonic::async_trait]
+impl PresenceService for FakeCore {
+    type WatchStream = Answers<v1::WatchResponse>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<v1::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let answers = request.into_inner().map(|asked| {
+            asked.map(|_| WatchDown::Count { room: RoomId::new("r1").expect("a name"), members: 7 }.into())
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn get_room(
+        &self,
+        _: Request<v1::GetRoomRequest>,
+    ) -> Result<Response<v1::GetRoomResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn count_room(
+        &self,
+        _: Request<v1::CountRoomRequest>,
+    ) -> Result<Response<v1::CountRoomResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn list_rooms(
+        &self,
+        _: Request<v1::ListRoomsRequest>,
+    ) -> Result<Response<v1::ListRoomsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+async fn listen() -> (tokio::net::TcpListener, SocketAddr) {
+    #[expect(clippy::disallowed_methods, reason = "the far side of the network under test")]
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+async fn core() -> (String, mpsc::Receiver<v1::link_request::Message>) {
+    let (listener, address) = listen().await;
+    let (heard, hears) = mpsc::channel(64);
+    let core = FakeCore { heard };
+    let server = tonic::transport::Server::builder()
+        .add_service(EdgeServiceServer::new(core.clone()))
+        .add_service(PresenceServiceServer::new(core));
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    (format!("http://{address}"), hears)
+}
+
+fn links(cores: Vec<String>) -> (Links, mpsc::Receiver<Event>) {
+    Links::new(cores, Network::tcp(), Clock::system(), Shutdown::new())
+}
+
+fn hello(link: u64) -> Hello {
+    Hello {
+        edge: EdgeName::new("edge-1").unwrap(),
+        incarnation: Incarnation(9),
+        link: LinkNumber(link),
+        region: RegionId::new("local").unwrap(),
+        release: "test".into(),
+    }
+}
+
+async fn soon<T>(what: impl Future<Output = Option<T>>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), what).await.expect("in time").expect("something")
+}
+
+async fn input(links: &mut Links, events: &mut mpsc::Receiver<Event>) -> Input {
+    soon(async {
+        loop {
+            if let Some(input) = links.input(events.recv().await?) {
+                return Some(input);
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn cores_are_tried_in_turn_and_words_go_both_ways() {
+    let (listener, dead) = listen().await;
+    drop(listener);
+    let (alive, mut hears) = core().await;
+    let (mut links, mut events) = links(vec![format!("http://{dead}"), alive]);
+    links.open_link(hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkLost));
+    links.open_link(hello(2));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    assert!(matches!(input(&mut links, &mut events).await, Input::Link(LinkDown::Drain)));
+    links.send_link(LinkUp::Beat { sequence: 5 }).unwrap();
+    let first = soon(hears.recv()).await;
+    assert!(matches!(first, v1::link_request::Message::Hello(hello) if hello.link_number == 2));
+    let second = soon(hears.recv()).await;
+    assert!(matches!(second, v1::link_request::Message::Beat(beat) if beat.sequence == 5));
+}
+
+#[tokio::test]
+async fn a_core_that_ends_the_link_is_lost() {
+    let (core, _hears) = core().await;
+    let (mut links, mut events) = links(vec![core]);
+    links.open_link(hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    links.send_link(LinkUp::Bye { moving: false }).unwrap();
+    assert!(matches!(input(&mut links, &mut events).await, Input::Link(_)));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkLost));
+    assert_eq!(links.send_link(LinkUp::Beat { sequence: 1 }), Err(Lost));
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_link_that_is_given_up_still_go_out_and_nothing_of_it_is_reported() {
+    let (core, mut hears) = core().await;
+    let (mut links, mut events) = links(vec![core]);
+    links.open_link(hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    links.send_link(LinkUp::Bye { moving: true }).unwrap();
+    links.drop_link();
+    assert!(matches!(soon(hears.recv()).await, v1::link_request::Message::Hello(_)));
+    assert!(matches!(soon(hears.recv()).await, v1::link_request::Message::Bye(bye) if bye.moving));
+    while let What::Down(_) = soon(events.recv()).await.what {}
+    let late = Event { kind: Kind::Link, serial: 1, what: What::Down(Input::Link(LinkDown::Drain)) };
+    assert!(links.input(late).is_none());
+}
+
+#[tokio::test]
+async fn what_an_older_link_says_is_not_taken_for_the_newer() {
+    let (core, _hears) = core().await;
+    let (mut links, mut events) = links(vec![core]);
+    links.open_link(hello(1));
+    let late = soon(events.recv()).await;
+    links.open_link(hello(2));
+    assert!(links.input(late).is_none());
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+}
+
+#[tokio::test]
+async fn the_watch_goes_beside_the_link() {
+    let (core, _hears) = core().await;
+    let (mut links, mut events) = links(vec![core]);
+    assert_eq!(links.open_watch(), Err(Lost), "there is no link yet");
+    links.open_link(hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    assert!(matches!(input(&mut links, &mut events).await, Input::Link(_)));
+    links.open_watch().unwrap();
+    links.send_watch(WatchUp::Close(RoomId::new("r1").unwrap())).unwrap();
+    assert!(matches!(input(&mut links, &mut events).await, Input::WatchUp));
+    let down = input(&mut links, &mut events).await;
+    assert!(matches!(down, Input::Watch(WatchDown::Count { members: 7, .. })), "{down:?}");
+}
+
+#[tokio::test]
+async fn a_core_that_does_not_read_is_given_up() {
+    let (_listener, silent) = listen().await;
+    let (mut links, _events) = links(vec![format!("http://{silent}")]);
+    links.open_link(hello(1));
+    for sequence in 0..LINK_UP_MAX as u64 {
+        links.send_link(LinkUp::Beat { sequence }).unwrap();
+    }
+    assert_eq!(links.send_link(LinkUp::Beat { sequence: 0 }), Err(Lost));
+    assert!(links.link.is_none());
+}
