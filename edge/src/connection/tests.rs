@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::task::noop_waker_ref;
 use presence_runtime::clock::ManualClock;
 use presence_runtime::tokens::{GeneratedKeys, KeySet};
@@ -56,9 +57,9 @@ impl Stage {
         self.far.write_all(frame).await.unwrap();
     }
 
-    async fn client_reads(&mut self, count: usize) -> Vec<u8> {
+    fn client_reads(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
-        self.far.read_exact(&mut bytes).await.unwrap();
+        self.far.read_exact(&mut bytes).now_or_never().expect("written already").unwrap();
         bytes
     }
 }
@@ -92,7 +93,7 @@ async fn frames_are_written_in_order_and_that_is_reported_once() {
     stage.mailbox.send(vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")]);
     stage.mailbox.ping();
     assert!(stage.poll().is_pending());
-    assert_eq!(stage.client_reads(8).await, b"\x89\x00\x81\x01a\x81\x01b");
+    assert_eq!(stage.client_reads(8), b"\x89\x00\x81\x01a\x81\x01b");
     assert!(matches!(stage.next(), Some(What::Written)));
     assert!(stage.poll().is_pending());
     assert!(stage.next().is_none());
@@ -103,7 +104,7 @@ async fn pings_are_answered_at_once_and_signs_of_life_told_sparingly() {
     let mut stage = Stage::accepted();
     stage.client_sends(&frame(0x89, b"1")).await;
     assert!(stage.poll().is_pending());
-    assert_eq!(stage.client_reads(3).await, b"\x8A\x011");
+    assert_eq!(stage.client_reads(3), b"\x8A\x011");
     assert!(stage.next().is_none(), "it was accepted less than 100 ms ago");
     stage.hand.advance(HEARD_EVERY);
     for _ in 0..3 {
@@ -127,7 +128,7 @@ async fn a_full_inbox_stops_reading_but_not_writing() {
     assert!(stage.poll().is_pending());
     stage.mailbox.send(vec![Bytes::from_static(b"a")]);
     assert!(stage.poll().is_pending());
-    assert_eq!(stage.client_reads(3).await, b"\x81\x01a");
+    assert_eq!(stage.client_reads(3), b"\x81\x01a");
     for _ in 0..REPORTS_MAX {
         assert!(matches!(stage.next(), Some(What::Heard)));
     }
@@ -158,7 +159,7 @@ async fn the_hub_closes_after_what_it_handed_over_and_is_not_told() {
     stage.mailbox.send(vec![Bytes::from_static(b"last")]);
     stage.mailbox.close(CloseCode::Superseded, "superseded");
     assert!(stage.poll().is_pending());
-    assert_eq!(stage.client_reads(20).await, b"\x81\x04last\x88\x0C\x11\x39superseded");
+    assert_eq!(stage.client_reads(20), b"\x81\x04last\x88\x0C\x11\x39superseded");
     stage.client_sends(&frame(0x81, b"{")).await;
     assert!(stage.poll().is_pending(), "it waits for the peer to close as well");
     stage.far.shutdown().await.unwrap();
@@ -182,7 +183,7 @@ async fn a_goodbye_of_the_peer_is_answered_and_told() {
     stage.client_sends(&frame(0x81, br#"{"t":"leave","room":"r1"}"#)).await;
     stage.client_sends(&frame(0x88, b"\x03\xE9")).await;
     assert!(stage.poll().is_ready());
-    assert_eq!(stage.client_reads(4).await, b"\x88\x02\x03\xE9");
+    assert_eq!(stage.client_reads(4), b"\x88\x02\x03\xE9");
     assert!(matches!(stage.next(), Some(What::Message(ClientMessage::Leave { .. }, None))), "in order");
     assert!(matches!(stage.next(), Some(What::Closed(ConnEnd::Lost))));
 }
@@ -197,7 +198,7 @@ async fn violations_are_closed_with_their_code() {
         let mut stage = Stage::accepted();
         stage.client_sends(bytes).await;
         assert!(stage.poll().is_pending());
-        assert_eq!(stage.client_reads(close.len()).await, close);
+        assert_eq!(stage.client_reads(close.len()), close);
         assert!(matches!(stage.next(), Some(What::Closed(ConnEnd::Lost))));
     }
 }
