@@ -1,5 +1,7 @@
 //! An edge as a client meets it at the socket, with no core in reach: what is answered before any decision.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::time::Duration;
 
 use presence_edge::http::{Body, ExtraHttp};
