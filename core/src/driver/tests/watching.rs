@@ -1,5 +1,6 @@
 //! Watchers: snapshots, deltas, resume, and what a slow one costs.
 
+use presence_model::id::SessionId;
 use presence_model::link::{LinkUp, RequestId};
 use presence_model::position::{Position, Revision};
 use presence_model::profile::Status;
@@ -181,6 +182,30 @@ fn a_core_behind_what_somebody_has_seen_reads_the_store_first() {
     world.run(ms(10));
     assert_eq!(world.watchers[&slow].saw, ["+ann"]);
     assert_eq!(world.watchers[&slow].gaps, 0);
+}
+
+#[test]
+fn a_watcher_learns_that_it_is_as_far_as_others_though_nothing_shows() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let watch = world.watch(0, 1);
+    let had = world.watchers[&watch].position();
+    let mut second_tab = world.join_up("ann", 1);
+    second_tab.session = SessionId::new("another-tab-of-ann").unwrap();
+    world.send_join(edge, "ann", second_tab);
+    world.run(ms(20));
+    assert_eq!(world.watchers[&watch].position(), had, "what does not show is not told by itself");
+    let other = world.watch(1, 2);
+    let seen = world.watchers[&other].position();
+    assert!(seen > had);
+    let mut ask = open("r", had);
+    ask.at_least = open("r", seen).cursor;
+    world.open(watch, ask);
+    world.run(ms(10));
+    assert_eq!(world.watchers[&watch].position(), seen);
+    assert_eq!((world.watchers[&watch].pages, world.watchers[&watch].gaps), (1, 0));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
 }
 
 #[test]
