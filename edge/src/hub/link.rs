@@ -98,6 +98,11 @@ impl Link {
         }
     }
 
+    /// This process did not listen for a while: the core's silence until now proves nothing.
+    pub(super) fn excuse(&mut self, now: Mono) {
+        self.heard(now);
+    }
+
     fn heard(&mut self, now: Mono) {
         if let State::Up { heard, .. } = &mut self.state {
             *heard = now;

@@ -73,6 +73,9 @@ impl Hub {
     /// been there before. All are asked.
     pub(super) fn notice_freeze(&mut self, cx: &mut Cx<'_>) {
         let late = self.poll_timeout().map_or(Duration::ZERO, |due| cx.now.since(due));
+        if late >= self.timings.link_beat {
+            self.link.excuse(cx.now);
+        }
         if self.conns.len() == 0 || late < self.timings.heartbeat / FROZEN_HEARTBEAT_PART {
             return;
         }

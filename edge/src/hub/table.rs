@@ -224,3 +224,42 @@ impl Table {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joined_connection_is_small() {
+        let bytes = size_of::<Conn>() + size_of::<Stay>() + size_of::<Session>() + size_of::<Slot>();
+        assert!(bytes <= 640, "{bytes} bytes beside token, ids and state");
+    }
+
+    #[test]
+    fn keys_of_closed_connections_mean_nobody() {
+        let mut table = Table::default();
+        let conn = || Conn {
+            id: ConnectionId(1),
+            heard: Mono::default(),
+            next_ping: Mono::default(),
+            timer: Mono::default(),
+            roomless: None,
+            said_goodbye: false,
+            drains: None,
+            outbox: Vec::new(),
+            writing: false,
+            dirty: false,
+            turn: 0,
+            joins: Gate::default(),
+            talk: Gate::default(),
+            flood: Gate::default(),
+            stays: Vec::new(),
+        };
+        let first = table.insert(conn());
+        assert!(table.remove(first).is_some() && table.remove(first).is_none());
+        let second = table.insert(conn());
+        assert_eq!((first.index, table.len()), (second.index, 1));
+        assert!(table.get(first).is_none() && table.get(second).is_some());
+        assert_eq!(table.keys(), [second]);
+    }
+}

@@ -1,5 +1,6 @@
 //! Stories of a hub, with link and watch driven by hand.
 
+mod chaos;
 mod drain;
 mod link;
 mod liveness;

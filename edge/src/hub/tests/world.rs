@@ -72,6 +72,8 @@ pub(super) struct World {
     pub(super) links: Vec<u64>,
     pub(super) watches_opened: usize,
     pub(super) links_dropped: usize,
+    /// A link, or a watch, was asked for and did not come up yet.
+    pub(super) wanted: (bool, bool),
     pub(super) drained: bool,
     /// Whether a core answers beats.
     pub(super) core_beats: bool,
@@ -105,6 +107,7 @@ impl World {
             links: Vec::new(),
             watches_opened: 0,
             links_dropped: 0,
+            wanted: (false, false),
             drained: false,
             core_beats: true,
             accepted: None,
@@ -124,6 +127,7 @@ impl World {
 
     /// The link that was asked for comes up, and the watch with it.
     pub(super) fn link(&mut self) {
+        self.wanted.0 = false;
         self.give(Input::LinkUp);
         let t = timings();
         self.down(LinkDown::Welcome(Welcome {
@@ -136,6 +140,12 @@ impl World {
             core: "core-1".into(),
             release: "0".into(),
         }));
+        self.watch_up();
+    }
+
+    /// The watch that was asked for comes up.
+    pub(super) fn watch_up(&mut self) {
+        self.wanted.1 = false;
         self.give(Input::WatchUp);
     }
 
@@ -168,12 +178,21 @@ impl World {
                 let client = self.clients.get_mut(&key).unwrap();
                 assert_eq!(client.closed.replace(code), None);
             }
-            Effect::OpenLink(hello) => self.links.push(hello.link.0),
+            Effect::OpenLink(hello) => {
+                self.links.push(hello.link.0);
+                self.wanted.0 = true;
+            }
             Effect::Link(up) => self.up.push(up),
-            Effect::DropLink => self.links_dropped += 1,
-            Effect::OpenWatch => self.watches_opened += 1,
+            Effect::DropLink => {
+                self.links_dropped += 1;
+                self.wanted.0 = false;
+            }
+            Effect::OpenWatch => {
+                self.watches_opened += 1;
+                self.wanted.1 = true;
+            }
             Effect::Watch(up) => self.watched.push(up),
-            Effect::DropWatch => {}
+            Effect::DropWatch => self.wanted.1 = false,
             Effect::Drained => self.drained = true,
         }
     }
