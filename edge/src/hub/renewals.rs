@@ -93,7 +93,7 @@ impl Renewals {
         now: Mono,
         counts: impl Fn(LeaseId) -> bool,
     ) -> Option<(BatchId, Vec<LeaseId>)> {
-        self.repeat_overdue(now, &counts);
+        self.repeat_overdue(now);
         loop {
             let mut leases = self.portion(now)?;
             leases.retain(|lease| counts(*lease));
@@ -116,13 +116,11 @@ impl Renewals {
         [self.waiting.due(), unanswered, spread].into_iter().flatten().min()
     }
 
-    fn repeat_overdue(&mut self, now: Mono, counts: &impl Fn(LeaseId) -> bool) {
+    fn repeat_overdue(&mut self, now: Mono) {
         while let Some(flight) = self.flights.first_entry().filter(|flight| flight.get().due <= now) {
             for lease in flight.remove().leases {
-                if counts(lease) {
-                    self.repeated += 1;
-                    self.waiting.push(lease, (), now);
-                }
+                self.repeated += 1;
+                self.waiting.push(lease, (), now);
             }
         }
     }

@@ -205,6 +205,21 @@ fn a_slow_reader_catches_up_in_one_frame() {
 }
 
 #[test]
+fn what_came_since_the_last_flush_waits_for_the_next() {
+    let (mut world, key, _) = settled(&["a"]);
+    world.commit("r", &["b"], &[]);
+    assert_eq!(kinds(&world.frames(key)), ["delta"], "the first after a pause is shown at once");
+    world.pass_ms(10);
+    world.commit("r", &["c"], &[]);
+    world.say(key, "ann", r#"{"t":"ping"}"#);
+    assert_eq!(kinds(&world.frames(key)), ["pong"]);
+    world.pass_ms(39);
+    assert!(world.frames(key).is_empty());
+    world.pass_ms(1);
+    assert_eq!(kinds(&world.frames(key)), ["delta"]);
+}
+
+#[test]
 fn a_burst_of_joins_costs_each_receiver_little() {
     let (mut world, first, _) = settled(&["a"]);
     let second = watch(&mut world, "bob", None);
