@@ -94,20 +94,20 @@ async fn serve(args: DevArgs, timings: Timings) -> anyhow::Result<ExitCode> {
     let verifier = Verifier::new(KeySet::parse(keys.jwks().as_bytes())?);
     let issuer = Issuer::from_pem(keys.key_pem())?;
 
-    let (core_part, edge_part) = (world.shutdown.child(), world.shutdown.child());
     // The core outlives the edge, so that the edge can say what it releases.
     let core_ends = Shutdown::new();
     let core = world.start_core(&args, verifier.clone(), core_ends.clone()).await?;
     let cuts = Cuts::default();
-    let extra = world.extra(issuer, cuts.clone(), &core_part);
-    let edge = world.start_edge(core.grpc, verifier, extra, cuts.clone(), edge_part)?;
+    let front = world.front(issuer, &cuts);
+    let edge = world.start_edge(core.grpc, verifier, front)?;
     anyhow::ensure!(edge.linked().await, "the edge ended before its link was up");
 
-    let front = listen(&world.network, args.listen)?;
+    let listener = listen(&world.network, args.listen)?;
     let addresses =
-        Addresses { http: front.local_addr(), grpc: core.grpc, admin: core.admin.unwrap_or(args.admin) };
+        Addresses { http: listener.local_addr(), grpc: core.grpc, admin: core.admin.unwrap_or(args.admin) };
     let relay_ends = world.shutdown.child();
-    relay_ends.spawn("relay", relay::run(front, edge.listen, world.network.clone(), cuts, core_ends.token()));
+    relay_ends
+        .spawn("relay", relay::run(listener, edge.listen, world.network.clone(), cuts, core_ends.token()));
     announce(&args, &addresses, &world.timings)?;
 
     let edge_end = edge.finished(END_WITHIN).await;
@@ -135,6 +135,12 @@ struct World {
     shutdown: Shutdown,
     region: RegionId,
     timings: Timings,
+}
+
+/// What `dev` adds to an edge.
+struct Front {
+    extra: ExtraHttp,
+    observer: AcceptObserver,
 }
 
 impl World {
@@ -168,9 +174,7 @@ impl World {
         &self,
         core: SocketAddr,
         verifier: Verifier,
-        extra: ExtraHttp,
-        cuts: Cuts,
-        shutdown: Shutdown,
+        front: Front,
     ) -> anyhow::Result<edge::Running> {
         let settings = presence_edge::settings::Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -188,14 +192,14 @@ impl World {
             network: self.network.clone(),
             metrics: self.metrics.clone(),
             verifier,
-            shutdown,
-            extra: Some(extra),
-            observer: Some(AcceptObserver::new(move |connection, from| cuts.accepted(connection, from))),
+            shutdown: self.shutdown.child(),
+            extra: Some(front.extra),
+            observer: Some(front.observer),
         };
         Ok(edge::start(settings, deps)?)
     }
 
-    fn extra(&self, issuer: Issuer, cuts: Cuts, tasks: &Shutdown) -> ExtraHttp {
+    fn front(&self, issuer: Issuer, cuts: &Cuts) -> Front {
         let timers = DevTimers {
             heartbeat_ms: millis(self.timings.heartbeat),
             lease_ttl_ms: millis(self.timings.lease_ttl),
@@ -203,20 +207,23 @@ impl World {
         };
         let state = DevState {
             issuer: Arc::new(issuer),
-            cuts,
+            cuts: cuts.clone(),
             clock: self.clock.clone(),
-            tasks: tasks.clone(),
+            tasks: self.shutdown.child(),
             timers,
         };
         let routes = router(state);
-        ExtraHttp::new(move |request| {
+        let told = cuts.clone();
+        let observer = AcceptObserver::new(move |connection, from| told.accepted(connection, from));
+        let extra = ExtraHttp::new(move |request| {
             let routes = routes.clone();
             async move {
                 let response = routes.oneshot(request.map(AxumBody::new)).await;
                 let response = response.unwrap_or_else(|never| match never {});
                 response.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
             }
-        })
+        });
+        Front { extra, observer }
     }
 }
 

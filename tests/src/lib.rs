@@ -2,5 +2,6 @@
 //! the simulation.
 
 pub mod conformance;
+pub mod procs;
 pub mod sim;
 pub mod tidy;

@@ -128,8 +128,7 @@ async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     mut cut: watch::Receiver<bool>,
 ) {
     let mut buffer = vec![0; COPY_BYTES];
-    loop {
-        let Ok(count) = from.read(&mut buffer).await else { break };
+    while let Ok(count) = from.read(&mut buffer).await {
         // While cut, what arrived waits, the end of the stream too.
         if cut.wait_for(|cut| !*cut).await.is_err() {
             break;

@@ -1,0 +1,7 @@
+//! Real processes and real sockets, for what a simulation cannot know.
+
+mod client;
+mod process;
+
+pub use client::Client;
+pub use process::{Keys, Process, Timers, core, edge};

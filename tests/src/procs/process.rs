@@ -1,0 +1,198 @@
+//! Binaries of this workspace, started on ports the system picks and ended with whoever holds them.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use presence_model::claim::Action;
+use presence_model::id::{RoomId, UserId};
+use presence_model::time::{StoreTime, millis};
+use presence_runtime::clock::Clock;
+use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Tokens of a test are good for so long.
+const TOKEN_TTL: Duration = Duration::from_secs(600);
+
+/// A key pair in a folder that goes with it.
+pub struct Keys {
+    folder: TempDir,
+    issuer: Issuer,
+}
+
+impl Keys {
+    /// A fresh pair.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn generate() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let keys = GeneratedKeys::from_seed(rand::random());
+        keys.write(&folder.path().join("keys"))?;
+        Ok(Self { issuer: Issuer::from_pem(keys.key_pem())?, folder })
+    }
+
+    /// Where the verifying half is.
+    #[must_use]
+    pub fn jwks(&self) -> PathBuf {
+        self.folder.path().join("keys").join(JWKS_FILE)
+    }
+
+    /// A token.
+    ///
+    /// # Errors
+    /// When a name is out of bounds.
+    pub fn token(&self, user: &str, room: &str, action: Action) -> anyhow::Result<String> {
+        let (user, room) = (UserId::new(user)?, RoomId::new(room)?);
+        let ends = StoreTime(Clock::system().wall_ms() + millis(TOKEN_TTL));
+        Ok(self.issuer.sign(&Grant { user, room, action, ends, not_before: None, token_id: None }))
+    }
+}
+
+/// Timers given to the processes of a test.
+#[derive(Debug, Clone, Copy)]
+pub struct Timers {
+    /// Heartbeat.
+    pub heartbeat: Duration,
+    /// Lease ttl.
+    pub lease_ttl: Duration,
+    /// Grace.
+    pub grace: Duration,
+    /// After how long an edge is lost.
+    pub edge_lost: Duration,
+}
+
+impl Timers {
+    /// Short, with room for a busy machine between them.
+    pub const SHORT: Self = Self {
+        heartbeat: Duration::from_secs(1),
+        lease_ttl: Duration::from_secs(4),
+        grace: Duration::from_secs(1),
+        edge_lost: Duration::from_millis(1_300),
+    };
+
+    fn flags(&self) -> Vec<String> {
+        [
+            ("--heartbeat", self.heartbeat),
+            ("--lease-ttl", self.lease_ttl),
+            ("--grace", self.grace),
+            ("--edge-lost", self.edge_lost),
+        ]
+        .into_iter()
+        .flat_map(|(flag, span)| [flag.to_owned(), format!("{}ms", span.as_millis())])
+        .collect()
+    }
+}
+
+/// A running process; killed when dropped.
+pub struct Process {
+    child: Child,
+    /// The addresses it printed.
+    pub addresses: Value,
+}
+
+impl Process {
+    fn start(binary: &str, arguments: &[String]) -> anyhow::Result<Self> {
+        // Binaries lie beside the folder of the test that is running.
+        let folder = std::env::current_exe()?;
+        let folder = folder.ancestors().nth(2).context("no target folder")?;
+        let path = folder.join(binary);
+        anyhow::ensure!(path.exists(), "{} is not built: cargo build --release", path.display());
+        let mut child = Command::new(path).args(arguments).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
+        let addresses = serde_json::from_str(&line).with_context(|| format!("{binary} printed {line:?}"))?;
+        Ok(Self { child, addresses })
+    }
+
+    /// An address it printed.
+    #[must_use]
+    pub fn address(&self, name: &str) -> String {
+        self.addresses[name].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name: `KILL`, `STOP`, `CONT`, `TERM`.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status()?;
+        anyhow::ensure!(sent.success(), "kill -s {name} failed");
+        Ok(())
+    }
+
+    /// Waits for its end, for `within` at most; its exit code, none if a signal ended it.
+    ///
+    /// # Errors
+    /// When it is still there.
+    pub async fn ended(&mut self, within: Duration) -> anyhow::Result<Option<i32>> {
+        let clock = Clock::system();
+        let end = clock.now() + within;
+        while clock.now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("process {} is still there after {within:?}", self.id())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn arguments(fixed: &[&str], timers: &Timers) -> Vec<String> {
+    fixed.iter().map(|argument| (*argument).to_owned()).chain(timers.flags()).collect()
+}
+
+/// Starts a core.
+///
+/// # Errors
+/// When it does not come up.
+pub fn core(keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
+    let jwks = keys.jwks();
+    let jwks = jwks.to_str().context("a path that is text")?;
+    let fixed =
+        ["--json", "--log", "warn", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--jwks", jwks];
+    Process::start("presence-core", &arguments(&fixed, timers))
+}
+
+/// Starts an edge that links to a core.
+///
+/// # Errors
+/// When it does not come up.
+pub fn edge(name: &str, core: &Process, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
+    let jwks = keys.jwks();
+    let jwks = jwks.to_str().context("a path that is text")?;
+    let core = format!("http://{}", core.address("grpc"));
+    let fixed = [
+        "--json",
+        "--log",
+        "warn",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--core",
+        &core,
+        "--edge",
+        name,
+        "--jwks",
+        jwks,
+    ];
+    Process::start("presence-edge", &arguments(&fixed, timers))
+}
