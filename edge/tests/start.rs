@@ -49,6 +49,7 @@ fn edge(settings: Settings, extra: Option<ExtraHttp>) -> Result<Edge, StartError
         verifier: Verifier::new(keys),
         shutdown: shutdown.clone(),
         extra,
+        observer: None,
     };
     Ok(Edge { running: start(settings, deps)?, shutdown, metrics })
 }
