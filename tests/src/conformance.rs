@@ -45,6 +45,9 @@ pub trait Harness: Send + Sync {
     fn provoke(&self, fault: Fault) -> BoxFuture<'_, ()>;
 }
 
+/// A case that takes longer hangs: a tail that nobody wakes must fail, not wait.
+pub const CASE_MAX: Duration = Duration::from_secs(60);
+
 /// What can go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -183,7 +186,9 @@ macro_rules! conformance {
             #[tokio::test]
             async fn $case() -> anyhow::Result<()> {
                 let harness: Box<dyn $crate::conformance::Harness> = Box::new($make);
-                $crate::conformance::$part::$case(&$crate::conformance::Bench::new(harness)).await
+                let bench = $crate::conformance::Bench::new(harness);
+                let case = $crate::conformance::$part::$case(&bench);
+                tokio::time::timeout($crate::conformance::CASE_MAX, case).await?
             }
         )*
     };

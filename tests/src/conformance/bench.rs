@@ -388,9 +388,9 @@ impl Bench {
         }
     }
 
-    /// What happened since; waits for the first for at most one ttl.
+    /// What has happened since.
     pub async fn tail(&self, after: BTreeMap<Shard, TailId>) -> anyhow::Result<Tail> {
-        tail_of(self.execute(Command::Tail { after, wait: self.ttl }).await?)
+        tail_of(self.execute(Command::Tail { after, wait: Duration::ZERO }).await?)
     }
 
     /// Links an edge; answers whether the number was accepted.

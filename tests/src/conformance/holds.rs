@@ -92,7 +92,7 @@ pub async fn a_past_that_lies_ahead_starts_a_hold(bench: &Bench) -> anyhow::Resu
     bench.bring_named("ann").await?;
     bench.sweep().await?;
     bench.provoke(Fault::StepClock { by_ms: -60_000 }).await;
-    let turn = bench.turn(Ask::by(CORE)).await?;
+    let turn = bench.turn(Ask::by(7)).await?;
     assert!(turn.new_hold, "{turn:?}");
     assert!(turn.mine, "a turn kept until a time that lies far ahead is free");
     let again = bench.sweep().await?;
