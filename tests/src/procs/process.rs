@@ -10,7 +10,7 @@ use presence_model::claim::Action;
 use presence_model::id::{RoomId, UserId};
 use presence_model::time::{StoreTime, millis};
 use presence_runtime::clock::Clock;
-use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE};
+use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -39,6 +39,12 @@ impl Keys {
     #[must_use]
     pub fn jwks(&self) -> PathBuf {
         self.folder.path().join("keys").join(JWKS_FILE)
+    }
+
+    /// Where the signing half is.
+    #[must_use]
+    pub fn key(&self) -> PathBuf {
+        self.folder.path().join("keys").join(KEY_FILE)
     }
 
     /// A token.
@@ -87,6 +93,45 @@ impl Timers {
     }
 }
 
+/// Starts a binary; gives the first line it prints.
+fn spawn(binary: &str, arguments: &[String]) -> anyhow::Result<(Process, String)> {
+    // Binaries lie beside the folder of the test that is running.
+    let folder = std::env::current_exe()?;
+    let folder = folder.ancestors().nth(2).context("no target folder")?;
+    let path = folder.join(binary);
+    anyhow::ensure!(path.exists(), "{} is not built: cargo build --release", path.display());
+    let mut child =
+        Command::new(path).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    let output = child.stdout.take();
+    let process = Process { child, addresses: Value::Null };
+    BufReader::new(output.context("no output")?).read_line(&mut line)?;
+    Ok((process, line))
+}
+
+/// Idle clients in a process of their own; gone when dropped.
+pub struct Crowd(Process);
+
+impl Crowd {
+    /// Connects and joins `count` clients, in rooms of ten.
+    ///
+    /// # Errors
+    /// When not all have joined.
+    pub fn start(edge: &Process, keys: &Keys, first: usize, count: usize) -> anyhow::Result<Self> {
+        let key = keys.key().display().to_string();
+        let arguments = [edge.address("ws"), key, first.to_string(), count.to_string()];
+        let (process, line) = spawn("crowd", &arguments)?;
+        anyhow::ensure!(line.trim() == "ready", "the crowd said {line:?}");
+        Ok(Self(process))
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
 /// A running process; killed when dropped.
 pub struct Process {
     child: Child,
@@ -96,16 +141,10 @@ pub struct Process {
 
 impl Process {
     fn start(binary: &str, arguments: &[String]) -> anyhow::Result<Self> {
-        // Binaries lie beside the folder of the test that is running.
-        let folder = std::env::current_exe()?;
-        let folder = folder.ancestors().nth(2).context("no target folder")?;
-        let path = folder.join(binary);
-        anyhow::ensure!(path.exists(), "{} is not built: cargo build --release", path.display());
-        let mut child = Command::new(path).args(arguments).stdout(Stdio::piped()).spawn()?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
-        let addresses = serde_json::from_str(&line).with_context(|| format!("{binary} printed {line:?}"))?;
-        Ok(Self { child, addresses })
+        let (mut process, line) = spawn(binary, arguments)?;
+        process.addresses =
+            serde_json::from_str(&line).with_context(|| format!("{binary} printed {line:?}"))?;
+        Ok(process)
     }
 
     /// An address it printed.
