@@ -1,6 +1,6 @@
 //! The presence core: decides who is present, owns the leases, streams rosters.
 //!
-//! The data's way: [`service`] decodes gRPC and hands messages to the shell of the [`driver`], a state
+//! The data's way: the services decode gRPC and hand messages to the shell of the [`driver`], a state
 //! machine without I/O; the driver asks the [`store`] through one port and answers links and watchers.
 
 pub mod driver;

@@ -40,7 +40,7 @@ pub enum LinkEvent {
 /// What a watch gets from the driver.
 #[derive(Debug)]
 pub enum WatchEvent {
-    /// Tell the watcher, then report with [`Handle::watch_written`].
+    /// Tell the watcher, then report with [`WatchWriter::written`].
     Down(Vec<WatchDown>),
     /// End the stream.
     Close(WatchRefusal),

@@ -84,9 +84,9 @@ impl Peer {
             ..v1::Join::default()
         };
         self.say(Up::Join(join)).await?;
-        self.hear(|down| match down {
-            Down::Join(result) if result.request == request => result.outcome,
-            _ => None,
+        self.hear(|down| {
+            let Down::Join(result) = down else { return None };
+            result.outcome.filter(|_| result.request == request)
         })
         .await
     }
@@ -109,9 +109,9 @@ impl Peer {
         self.requests += 1;
         let request = self.requests;
         self.say(message(request)).await?;
-        self.hear(|down| match down {
-            Down::Done(done) if done.request == request => Some(done),
-            _ => None,
+        self.hear(|down| {
+            let Down::Done(done) = down else { return None };
+            (done.request == request).then_some(())
         })
         .await?;
         Ok(())
@@ -160,9 +160,9 @@ async fn scenario_9_a_renewal_batch_delivered_after_expiry_revives_nobody() -> a
     assert!(users.is_empty(), "{users:?}");
     peer.say(Up::Renew(v1::Renew { batch: 1, leases: vec![lease] })).await?;
     let unknown = peer
-        .hear(|down| match down {
-            Down::Renew(result) if result.batch == 1 => Some(result.unknown),
-            _ => None,
+        .hear(|down| {
+            let Down::Renew(result) = down else { return None };
+            (result.batch == 1).then_some(result.unknown)
         })
         .await?;
     assert_eq!(unknown, [lease]);

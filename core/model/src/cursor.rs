@@ -85,7 +85,7 @@ impl Cursor {
     }
 
     /// Reads what [`Cursor::encode`] wrote. Input is untrusted: at most
-    /// [`CURSOR_REGIONS_MAX`](crate::limits::CURSOR_REGIONS_MAX) regions, in order, and nothing after.
+    /// [`CURSOR_REGIONS_MAX`] regions, in order, and nothing after.
     ///
     /// # Errors
     /// [`NotACursor`].
