@@ -120,11 +120,7 @@ async fn serve(args: DevArgs, timings: Timings) -> anyhow::Result<ExitCode> {
 }
 
 fn listen(network: &Network, address: SocketAddr) -> anyhow::Result<Listener> {
-    network.listen(address).with_context(|| {
-        format!(
-            "cannot listen on {address}; another one may be running, --listen 127.0.0.1:0 picks a free port"
-        )
-    })
+    network.listen(address).with_context(|| format!("cannot listen on {address}"))
 }
 
 /// What both parts share.

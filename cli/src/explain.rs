@@ -16,7 +16,7 @@ pub(crate) fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let (room, user) = (RoomId::new(&args.room)?, UserId::new(&args.user)?);
     let told = with_client(&args.core, |client| async move { Ok(client.explain(&room, &user).await?) })?;
     if args.json {
-        paint::line(&as_json(&told).to_string())?;
+        paint::json_line(&as_json(&told))?;
         return Ok(ExitCode::SUCCESS);
     }
     // One sentence a line is easier to read in a terminal than a paragraph.

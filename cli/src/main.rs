@@ -33,7 +33,18 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             paint::error(&error);
+            if is_taken(&error) {
+                paint::hint(
+                    "is another `presence dev` running? --listen, --grpc and --admin take other addresses",
+                );
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether an address was in use.
+fn is_taken(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|cause| cause.kind() == std::io::ErrorKind::AddrInUse)
 }

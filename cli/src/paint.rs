@@ -47,6 +47,14 @@ pub(crate) fn error(error: &anyhow::Error) {
     }
 }
 
+/// Says what may help, on standard error.
+pub(crate) fn hint(text: &str) {
+    #[expect(clippy::print_stderr, reason = "this is a command")]
+    {
+        eprintln!("presence: {text}");
+    }
+}
+
 /// A line on standard output. A closed pipe ends the command quietly.
 pub(crate) fn line(text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
@@ -65,4 +73,20 @@ pub(crate) fn harmless(text: &str) -> String {
         }
     }
     Escaped(text).to_string()
+}
+
+/// JSON as one line in which every character that acts on a terminal is escaped; it reads back the same.
+pub(crate) fn json_line(value: &serde_json::Value) -> std::io::Result<()> {
+    use std::fmt::Write as _;
+    let mut safe = String::new();
+    for c in value.to_string().chars() {
+        if presence_model::id::is_unsafe_to_print(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    line(&safe)
 }

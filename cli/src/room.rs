@@ -21,7 +21,7 @@ pub(crate) fn run(args: RoomArgs) -> anyhow::Result<ExitCode> {
         async move { Ok(client.get_room(&room).await?) }
     })?;
     if args.json {
-        paint::line(&as_json(&room, &now).to_string())?;
+        paint::json_line(&as_json(&room, &now))?;
     } else {
         table(&room, &now)?;
     }
@@ -60,9 +60,7 @@ fn table(room: &RoomId, now: &RoomNow) -> anyhow::Result<()> {
     let regions: Vec<String> = now
         .regions
         .iter()
-        .map(|region| {
-            format!("{} {} at {}", region.region, freshness_word(region.freshness), region.position)
-        })
+        .map(|region| format!("{} is {}", region.region, freshness_word(region.freshness)))
         .collect();
     let title = format!("{room}: {} {}", now.count, if now.count == 1 { "member" } else { "members" });
     paint::line(&format!("{}  {}", paint.bold(&title), paint.dim(&regions.join(", "))))?;
@@ -71,11 +69,14 @@ fn table(room: &RoomId, now: &RoomNow) -> anyhow::Result<()> {
     let clock = StoreTime(Clock::system().wall_ms());
     for (member, name) in now.members.iter().zip(names) {
         let here = humantime::format_duration(Duration::from_secs(clock.since(member.since).as_secs()));
-        let state = paint::harmless(&String::from_utf8_lossy(member.state.as_bytes()));
+        let state = match paint::harmless(&String::from_utf8_lossy(member.state.as_bytes())) {
+            empty if empty == "{}" => String::new(),
+            state => format!("  {state}"),
+        };
         paint::line(&format!(
             "  {name:width$}  {:9}  {}",
             member.status.as_str(),
-            paint.dim(&format!("for {here}  {state}"))
+            paint.dim(&format!("here for {here}{state}"))
         ))?;
     }
     Ok(())

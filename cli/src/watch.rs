@@ -178,7 +178,7 @@ impl Screen {
     fn line(&self, mut event: Value) -> std::io::Result<()> {
         event["room"] = Value::from(self.room.as_str());
         event["at"] = Value::from(self.clock.wall_ms());
-        paint::line(&event.to_string())
+        paint::json_line(&event)
     }
 }
 

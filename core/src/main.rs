@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use presence_core::settings::{Configuration, Flags, Settings, keys};
 use presence_core::start::{Deps, start};
-use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
+use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
 use presence_model::id::RegionId;
 use presence_model::timing::Timings;
 use presence_runtime::clock::Clock;
@@ -96,8 +96,12 @@ async fn run(
         seed: rand::random(),
     };
     let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
+    let store = SharedMemoryStore::new(memory, clock.clone());
+    // Whoever was here before this process started is not in memory any more: their edges bring them back
+    // within the hold that a changed store starts, and nobody is announced as gone meanwhile.
+    store.suffer(Upheaval::RestartEmpty);
     let deps = Deps {
-        store: Arc::new(SharedMemoryStore::new(memory, clock.clone())),
+        store: Arc::new(store),
         clock,
         network: Network::tcp(),
         metrics: Metrics::new(),

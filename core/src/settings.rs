@@ -134,8 +134,9 @@ impl Flags {
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        let configuration: Configuration = self.timing.onto(loader).load()?;
+        let mut configuration: Configuration = self.timing.onto(loader).load()?;
         let timings = derive_timings(configuration.timing.given())?;
+        configuration.timing = TimingSettings::in_force(&timings);
         Ok((configuration, timings))
     }
 }

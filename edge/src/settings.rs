@@ -172,8 +172,9 @@ impl Flags {
             .flag("origins", "--origins", self.origins.as_deref())
             .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        let configuration: Configuration = self.timing.onto(loader).load()?;
+        let mut configuration: Configuration = self.timing.onto(loader).load()?;
         let timings = derive_timings(configuration.timing.given())?;
+        configuration.timing = TimingSettings::in_force(&timings);
         Ok((configuration, timings))
     }
 }

@@ -60,7 +60,7 @@ pub struct Running {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be had.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// Which.
         address: SocketAddr,

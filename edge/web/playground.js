@@ -102,13 +102,18 @@ function join() {
   });
   presence.on("connection", showTab);
   room = presence.join(name, { status: pressedStatus() });
-  room.on("join", (member) => log("join", "joined", member.user, member.status));
+  // Who is in the first list was here already: only later ones join.
+  let listed = false;
+  room.on("join", (member) => log(listed ? "join" : "here", listed ? "joined" : "here already", member.user, member.status));
   room.on("update", (member) => log("update", "changed", member.user, member.status));
   room.on("leave", (member, reason) => {
     log("leave", "gone", member.user, reason);
     if (reason === "connection_lost" || reason === "lease_expired") seen("lease");
   });
-  room.on("sync", showMembers);
+  room.on("sync", () => {
+    listed = true;
+    showMembers();
+  });
   room.on("status", (status) => {
     showStatus(status);
     log("mine", `this tab is ${status}`);
@@ -120,13 +125,18 @@ function join() {
     checkSecondTab();
   });
   room.on("ended", (reason) => log("mine", "session ended", user, reason));
-  room.on("error", ({ code, message }) => log("mine", `error ${code}`, user, message));
+  room.on("error", ({ code, message }) => {
+    // Each try without a network fails alike: the pill says it better.
+    if (code !== "token") log("mine", `error ${code}`, user, message);
+  });
   room.on("gap", ({ have, prev }) => log("mine", "gap", "", `have ${have}, next follows ${prev}: resync`));
   enable(true);
   page.hint.textContent = "";
 }
 
 function leave() {
+  inTunnel = false;
+  page.drop.textContent = "Silent drop";
   presence.close();
   presence = room = null;
   enable(false);
@@ -195,7 +205,8 @@ page.drop.addEventListener("click", async () => {
   }
   log("mine", "silent drop", page.user.value, "bytes stop, neither end is told");
   page.drop.textContent = "Leave the tunnel";
-  page.hint.textContent = "Watch another tab: nothing happens at first, then this user is gone, with the reason.";
+  page.hint.textContent =
+    "Watch another tab: nothing happens at first, then this user is gone, with the reason. Press again to come back.";
 });
 
 page.crowd.addEventListener("click", () => {

@@ -4,4 +4,4 @@ mod client;
 mod process;
 
 pub use client::Client;
-pub use process::{Crowd, Keys, Process, Timers, core, edge};
+pub use process::{Crowd, Keys, Process, Timers, core, core_on, edge};

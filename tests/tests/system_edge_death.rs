@@ -28,6 +28,8 @@ impl World {
     fn start() -> anyhow::Result<Self> {
         let (keys, timers) = (Keys::generate()?, Timers::SHORT);
         let core = core(&keys, &timers)?;
+        // A core that has just started holds: for a ttl nobody is ended for silence.
+        std::thread::sleep(timers.lease_ttl + timers.heartbeat);
         let dying = edge("dying", &core, &keys, &timers)?;
         let living = edge("living", &core, &keys, &timers)?;
         Ok(Self { keys, timers, _core: core, dying, living })

@@ -113,7 +113,9 @@ pub fn escape_into(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn is_unsafe_to_print(c: char) -> bool {
+/// Whether a character may act on a terminal instead of being shown: control, bidi and other invisible ones.
+#[must_use]
+pub fn is_unsafe_to_print(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }

@@ -14,6 +14,11 @@ use crate::exit;
 pub fn parse_or_exit<T: Parser>() -> T {
     match T::try_parse() {
         Ok(arguments) => arguments,
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = error.print();
+            std::process::exit(exit::USAGE.into());
+        }
         Err(error) if error.use_stderr() => {
             complain(&one_line(&error));
             std::process::exit(exit::USAGE.into());

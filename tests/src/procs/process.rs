@@ -198,15 +198,22 @@ fn arguments(fixed: &[&str], timers: &Timers) -> Vec<String> {
     fixed.iter().map(|argument| (*argument).to_owned()).chain(timers.flags()).collect()
 }
 
-/// Starts a core.
+/// Starts a core on a port that the system picks.
 ///
 /// # Errors
 /// When it does not come up.
 pub fn core(keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
+    core_on("127.0.0.1:0", keys, timers)
+}
+
+/// Starts a core on that address.
+///
+/// # Errors
+/// When it does not come up.
+pub fn core_on(grpc: &str, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
     let jwks = keys.jwks();
     let jwks = jwks.to_str().context("a path that is text")?;
-    let fixed =
-        ["--json", "--log", "warn", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--jwks", jwks];
+    let fixed = ["--json", "--log", "warn", "--grpc", grpc, "--admin", "127.0.0.1:0", "--jwks", jwks];
     Process::start("presence-core", &arguments(&fixed, timers))
 }
 
