@@ -30,5 +30,3 @@ pub const SWEEP_PORTION_MAX: usize = 500;
 pub const SHARDS_MAX: u16 = 256;
 /// Regions a cursor may name; more is not a cursor of ours.
 pub const CURSOR_REGIONS_MAX: usize = 64;
-/// Above this a full member list is given only to those who ask for it.
-pub const FULL_LIST_MEMBERS_MAX: usize = 5_000;

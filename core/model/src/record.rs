@@ -6,7 +6,6 @@ use smol_str::SmolStr;
 
 use crate::id::{ConnectionId, EdgeName, Generation, Incarnation, RegionId, SessionId, UserId};
 use crate::lease::LeaseId;
-use crate::limits::{TOMBSTONE_AGE_MS_MAX, TOMBSTONES_PER_ROSTER_MAX};
 use crate::position::Revision;
 use crate::profile::Profile;
 use crate::reason::RemovalReason;
@@ -149,41 +148,5 @@ impl Record {
     #[must_use]
     pub fn session_of(&self, lease: LeaseId) -> Option<&SessionRecord> {
         self.sessions.iter().find(|s| s.lease == lease.plain_name())
-    }
-}
-
-/// Which tombstones of one roster are to be forgotten, given what each belongs to and when it ended:
-/// those older than [`TOMBSTONE_AGE_MS_MAX`], and the oldest beyond [`TOMBSTONES_PER_ROSTER_MAX`] (G11).
-pub fn forgettable<K: Ord>(
-    tombstones: impl IntoIterator<Item = (K, StoreTime)>,
-    now: StoreTime,
-) -> impl Iterator<Item = K> {
-    let mut by_age: Vec<(StoreTime, K)> = tombstones.into_iter().map(|(key, ended)| (ended, key)).collect();
-    by_age.sort_unstable();
-    let beyond = by_age.len().saturating_sub(TOMBSTONES_PER_ROSTER_MAX);
-    let old = move |ended: StoreTime| now.since(ended).as_millis() > u128::from(TOMBSTONE_AGE_MS_MAX);
-    by_age
-        .into_iter()
-        .enumerate()
-        .take_while(move |(at, (ended, _))| *at < beyond || old(*ended))
-        .map(|(_, (_, key))| key)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_old_are_forgotten() {
-        let now = StoreTime(TOMBSTONE_AGE_MS_MAX + 100);
-        let tombstones = [("kept", StoreTime(100)), ("old", StoreTime(99)), ("ahead", StoreTime(u64::MAX))];
-        assert_eq!(forgettable(tombstones, now).collect::<Vec<_>>(), ["old"]);
-    }
-
-    #[test]
-    fn the_oldest_beyond_the_bound_are_forgotten() {
-        let ages = (0..TOMBSTONES_PER_ROSTER_MAX + 2).map(|i| (i, StoreTime(1_000_000 - i as u64)));
-        let forgotten: Vec<_> = forgettable(ages, StoreTime(1_000_000)).collect();
-        assert_eq!(forgotten, [TOMBSTONES_PER_ROSTER_MAX + 1, TOMBSTONES_PER_ROSTER_MAX]);
     }
 }
