@@ -8,6 +8,8 @@
 //! or twice is harmless.
 
 pub mod memory;
+pub mod redis;
+mod retention;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +27,8 @@ use presence_model::profile::Member;
 use presence_model::reason::ReleaseReason;
 use presence_model::record::MemberRead;
 use presence_model::time::StoreTime;
+
+pub use retention::Retention;
 
 /// Where leases live. Implementations must be cheap to share.
 ///
@@ -377,8 +381,8 @@ pub struct EdgeState {
     pub core: u64,
     /// Since when it is broken; none: linked.
     pub broken_since: Option<StoreTime>,
-    /// How many leases are held through it, over all shards.
-    pub leases: usize,
+    /// How many leases are held through it, over all shards; counted for broken edges only.
+    pub leases: Option<usize>,
 }
 
 /// A lease and the note of why it was shortened.
@@ -426,8 +430,8 @@ pub enum Outcome {
     Commit(CommitOutcome),
     /// To [`Command::Renew`].
     Renewed {
-        /// The clock.
-        now: StoreTime,
+        /// The clock, if the store told it: a renewal needs none, and asking costs a command a batch.
+        now: Option<StoreTime>,
         /// Leases that do not exist under their plain name.
         unknown: Vec<LeaseId>,
     },

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use presence_core::store::LeaseStore;
-use presence_core::store::memory::{Lost, MemorySettings, Retention, SharedMemoryStore, Upheaval};
+use presence_core::store::memory::{Lost, MemorySettings, SharedMemoryStore, Upheaval};
+use presence_core::store::{LeaseStore, Retention};
 use presence_runtime::clock::{Clock, ManualClock};
 use presence_tests::conformance::{Fault, Harness};
 

@@ -236,7 +236,7 @@ impl Driver {
     /// held; forgets it when nothing is left.
     fn lose(&mut self, state: &EdgeState, broken_since: StoreTime) {
         let (edge, link) = (state.edge, state.link);
-        if state.leases == 0 {
+        if state.leases == Some(0) {
             return self.ask(Command::Forget { edge, link }, Pending::Unheeded);
         }
         let timings = self.settings.timings;

@@ -169,13 +169,13 @@ fn time_of(outcome: &Outcome) -> Option<StoreTime> {
         | Outcome::Members { now, .. }
         | Outcome::Page { now, .. }
         | Outcome::Commit(CommitOutcome::Applied { now, .. })
-        | Outcome::Renewed { now, .. }
         | Outcome::Released { now, .. }
         | Outcome::Linked { now, .. }
         | Outcome::Edges { now, .. }
         | Outcome::Leases { now, .. }
         | Outcome::Summary { now, .. } => Some(*now),
         Outcome::Turn(turn) => Some(turn.now),
+        Outcome::Renewed { now, .. } => *now,
         Outcome::Commit(CommitOutcome::Epoch { .. })
         | Outcome::Lost { .. }
         | Outcome::Done

@@ -19,15 +19,14 @@ mod shorten;
 mod turn;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use presence_model::lease::Shard;
-use presence_model::limits::{SHARDS_MAX, TOMBSTONE_AGE_MS_MAX};
+use presence_model::limits::SHARDS_MAX;
 use presence_model::time::StoreTime;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
-use super::{Command, Outcome, StoreFault, TailId};
+use super::{Command, Outcome, Retention, StoreFault, TailId};
 use links::EdgeNotes;
 use replica::Replica;
 use shard::ShardState;
@@ -35,27 +34,6 @@ use turn::Ask;
 
 pub use replica::{Lost, Upheaval};
 pub use shared::{SharedMemoryStore, Weather};
-
-/// How long things that ended are remembered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// Tombstones.
-    pub tombstones: Duration,
-    /// The position of a roster without members.
-    pub rosters: Duration,
-    /// Commits.
-    pub history: Duration,
-    /// Commits of one shard, in bytes: the oldest go first.
-    pub history_bytes: usize,
-}
-
-impl Default for Retention {
-    /// An hour each; 4 MiB of history a shard.
-    fn default() -> Self {
-        let hour = Duration::from_millis(TOMBSTONE_AGE_MS_MAX);
-        Self { tombstones: hour, rosters: hour, history: hour, history_bytes: 4 << 20 }
-    }
-}
 
 /// What a memory store is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -70,16 +70,17 @@ impl Data {
     }
 
     pub(super) fn edge_states(&self, now: StoreTime) -> Outcome {
-        let held = |edge| self.shards.iter().map(|shard| shard.leases.count_of_edge(edge)).sum();
+        let held = |edge| -> usize { self.shards.iter().map(|shard| shard.leases.count_of_edge(edge)).sum() };
         let states = self.edges.iter().map(|(edge, note)| EdgeState {
             edge: *edge,
             name: note.name.clone(),
             link: note.link,
             core: note.core,
             broken_since: note.broken_since,
-            leases: held(*edge),
+            leases: note.broken_since.map(|_| held(*edge)),
         });
-        let edges = states.filter(|state| state.leases > 0 || !self.is_unheard(state.edge, now)).collect();
+        let edges =
+            states.filter(|state| held(state.edge) > 0 || !self.is_unheard(state.edge, now)).collect();
         Outcome::Edges { now, edges }
     }
 

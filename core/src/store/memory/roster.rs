@@ -11,7 +11,7 @@ use presence_model::position::Revision;
 use presence_model::record::{Record, Tombstone};
 use presence_model::time::StoreTime;
 
-use super::Retention;
+use crate::store::Retention;
 
 /// A record with the revision that last touched it and what it adds to the digest.
 #[derive(Debug, Clone)]

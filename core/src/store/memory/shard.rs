@@ -12,12 +12,12 @@ use presence_model::time::StoreTime;
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 
+use super::MemorySettings;
 use super::history::History;
 use super::leases::LeaseBook;
 use super::roster::RosterState;
 use super::turn::TurnState;
-use super::{MemorySettings, Retention};
-use crate::store::{HoldState, StoreFault};
+use crate::store::{HoldState, Retention, StoreFault};
 
 /// Rosters looked at for something to forget by one commit; a turn looks at a whole portion.
 const FORGET_PER_COMMIT: usize = 8;

@@ -16,7 +16,7 @@ impl ShardState {
     pub(super) fn renew(&mut self, leases: Vec<(LeaseId, StoreTime)>, now: StoreTime) -> Outcome {
         let renewed = leases.into_iter().filter(|(id, deadline)| !self.leases.renew(*id, *deadline));
         let unknown = renewed.map(|(id, _)| id).collect();
-        Outcome::Renewed { now, unknown }
+        Outcome::Renewed { now: Some(now), unknown }
     }
 
     pub(super) fn release(

@@ -1,5 +1,7 @@
 //! What the conformance suite cannot see from outside: memory, cost, chance.
 
+use std::time::Duration;
+
 use presence_model::change::{Change, LeaseGrant};
 use presence_model::id::{
     ConnectionId, EdgeName, Generation, Incarnation, RegionId, RoomId, Roster, SessionId, UserId,
