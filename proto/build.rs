@@ -11,5 +11,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("presence.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure().bytes(".presence.v1").compile_fds(descriptors)?;
+    // Not for reflection: it is nobody's contract but the cores'.
+    let stored = protox::compile(["presence/stored/v1/stored.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .bytes(".presence.stored.v1")
+        .extern_path(".presence.v1", "crate::v1")
+        .compile_fds(stored)?;
     Ok(())
 }

@@ -8,6 +8,7 @@ pub mod convert;
 pub mod error;
 pub mod limits;
 pub mod status;
+pub mod stored;
 
 pub use error::WireError;
 pub use status::ServiceError;

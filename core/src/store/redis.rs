@@ -4,7 +4,164 @@
 //! script that knows expectations, guards and writes, and nothing of presence; renewals are plain
 //! `ZADD … XX GT`. See `docs/redis.md` for every key.
 
+mod arguments;
+mod commit;
+mod edges;
+mod fault;
+mod keys;
 mod lanes;
+mod leases;
+mod owner;
+mod read;
+mod reader;
+mod script;
 mod settings;
+mod tail;
+mod turn;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use presence_model::id::Roster;
+use presence_model::lease::Shard;
+use presence_model::limits::SHARDS_MAX;
+use presence_model::time::StoreTime;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use redis::Cmd;
+
+use self::arguments::Arguments;
+use self::fault::fault;
+use self::keys::{Keys, region_name};
+use self::lanes::Lanes;
+use self::reader::Reader;
+use self::script::Script;
+use super::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
 
 pub use settings::{RedisSettings, Topology};
+
+/// A Redis store. Cheap to share.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    lanes: Lanes,
+    keys: Keys,
+    shards: u16,
+    retention: Retention,
+    rng: Mutex<StdRng>,
+}
+
+impl RedisStore {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub async fn connect(settings: RedisSettings) -> Result<Self, redis::RedisError> {
+        let lanes = Lanes::connect(&settings).await?;
+        let inner = Inner {
+            lanes,
+            keys: Keys::new(&settings.prefix),
+            shards: settings.shards.clamp(1, SHARDS_MAX),
+            retention: settings.retention,
+            rng: Mutex::new(StdRng::seed_from_u64(settings.seed)),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+impl LeaseStore for RedisStore {
+    fn execute(&self, command: Command) -> BoxFuture<'static, Result<Outcome, StoreFault>> {
+        let inner = Arc::clone(&self.inner);
+        async move { inner.execute(command).await }.boxed()
+    }
+
+    fn shards(&self) -> u16 {
+        self.inner.shards
+    }
+}
+
+impl Inner {
+    async fn execute(&self, command: Command) -> Result<Outcome, StoreFault> {
+        match command {
+            Command::Now { shard } => {
+                self.check_shard(shard)?;
+                Ok(Outcome::Now { now: self.now_of(&self.keys.shard(shard)).await? })
+            }
+            Command::Members { roster, users } => self.members(roster, users).await,
+            Command::Load { roster, after, count } => self.page(roster, after, count).await,
+            Command::Commit(commit) => self.commit(commit).await,
+            Command::Renew { shard, leases } => self.renew(shard, leases).await,
+            Command::Release { shard, edge, leases, grace, reason } => {
+                self.release(shard, edge, leases, (grace, reason)).await
+            }
+            Command::Discard { shard, leases } => self.discard(shard, leases).await,
+            Command::Lose { shard, edge, link, broken_since, grace } => {
+                self.lose(shard, (edge, link), broken_since, grace).await
+            }
+            turn @ Command::Turn { .. } => self.turn(turn).await,
+            Command::Link { edge, name, link, core } => self.link(edge, link, (name, core)).await,
+            Command::Unlink { edge, link } => self.unlink(edge, link).await,
+            Command::Forget { edge, link } => self.forget(edge, link).await,
+            Command::Edges => self.edges().await,
+            Command::History { roster, after, count } => self.history(roster, after, count).await,
+            Command::Tail { after, wait } => self.tail(after, wait).await,
+            Command::Leases { shard, leases } => self.lease_details(shard, leases).await,
+            Command::Rooms { prefix, after, count } => self.rooms(prefix, after, count).await,
+            Command::Summary { roster } => self.summary(roster).await,
+        }
+    }
+
+    fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
+        (0..self.shards).filter_map(|number| u8::try_from(number).ok()).map(Shard)
+    }
+
+    fn shard_of(&self, roster: &Roster) -> Shard {
+        shard_of(roster, self.shards)
+    }
+
+    fn check_shard(&self, shard: Shard) -> Result<(), StoreFault> {
+        if u16::from(shard.0) < self.shards {
+            Ok(())
+        } else {
+            Err(StoreFault::Unavailable(format!("there is no shard {shard}")))
+        }
+    }
+
+    /// The random part of an epoch, should one have to be minted.
+    fn random(&self) -> u64 {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+    }
+
+    /// The clock of the server that has a key.
+    async fn now_of(&self, key: &str) -> Result<StoreTime, StoreFault> {
+        let mut command = Cmd::new();
+        command.arg("TIME");
+        let answer = self.lanes.scripts.run_on(key, &command).await.map_err(|error| fault(&error, false))?;
+        let mut reader = Reader::new(answer)?;
+        let (seconds, micros) = (reader.number()?, reader.number()?);
+        Ok(StoreTime(seconds * 1_000 + micros / 1_000))
+    }
+
+    /// A script that writes.
+    async fn write(
+        &self,
+        script: &Script,
+        key: &str,
+        arguments: Arguments,
+    ) -> Result<redis::Value, StoreFault> {
+        let lane = &self.lanes.scripts;
+        script.run(lane, key, arguments.as_slice()).await.map_err(|error| fault(&error, true))
+    }
+}
+
+/// A roster in front of a script's arguments.
+fn roster_arguments(roster: &Roster) -> Arguments {
+    let mut arguments = Arguments::default();
+    arguments.text(&region_name(&roster.region));
+    arguments.text(roster.room.as_str());
+    arguments
+}

@@ -14,6 +14,16 @@ impl Lane {
     pub(super) async fn run(&self, command: &Cmd) -> RedisResult<Value> {
         self.0.clone().send_packed_command(command).await
     }
+
+    /// Sends a command without keys to the server that has this key.
+    pub(super) async fn run_on(&self, _key: &str, command: &Cmd) -> RedisResult<Value> {
+        self.run(command).await
+    }
+
+    /// Whether a blocking read holds up nothing else.
+    pub(super) fn can_block(&self) -> bool {
+        true
+    }
 }
 
 /// One lane for each kind of work.

@@ -1,0 +1,161 @@
+//! Which core sees which edge, or since when nobody.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use presence_model::id::{EdgeName, Incarnation, LinkNumber};
+use presence_model::lease::Shard;
+use presence_model::time::StoreTime;
+use redis::Cmd;
+use serde::Deserialize;
+
+use super::Inner;
+use super::arguments::Arguments;
+use super::fault::fault;
+use super::reader::{Reader, hex, number, unexpected};
+use super::script::{EDGES, LINK};
+use crate::store::{EdgeState, Outcome, StoreFault};
+
+/// An edge that nobody has spoken of for so long is forgotten, if it holds no lease.
+const UNHEARD_MAX: Duration = Duration::from_secs(600);
+
+/// The note of an edge, as its script writes it.
+#[derive(Debug, Deserialize)]
+struct Note {
+    name: String,
+    link: String,
+    core: String,
+    heard: String,
+    broken: Option<String>,
+}
+
+/// An edge and when somebody spoke of it last.
+struct Heard {
+    state: EdgeState,
+    heard: StoreTime,
+}
+
+impl Inner {
+    /// The note first: it says whether the number is in force. Then every shard, so that what comes late
+    /// is known as such wherever a lease may be.
+    pub(super) async fn link(
+        &self,
+        edge: Incarnation,
+        link: LinkNumber,
+        (name, core): (EdgeName, u64),
+    ) -> Result<Outcome, StoreFault> {
+        let mut arguments = note_arguments("link", edge, link);
+        arguments.text(name.as_str());
+        arguments.hex(core);
+        let (now, accepted) = self.note(arguments).await?;
+        if accepted {
+            self.in_every_shard(edge, link, "set").await?;
+        }
+        Ok(Outcome::Linked { accepted, now })
+    }
+
+    pub(super) async fn unlink(&self, edge: Incarnation, link: LinkNumber) -> Result<Outcome, StoreFault> {
+        self.note(note_arguments("unlink", edge, link)).await?;
+        Ok(Outcome::Done)
+    }
+
+    pub(super) async fn forget(&self, edge: Incarnation, link: LinkNumber) -> Result<Outcome, StoreFault> {
+        let (_, accepted) = self.note(note_arguments("forget", edge, link)).await?;
+        if accepted {
+            self.in_every_shard(edge, link, "remove").await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn note(&self, arguments: Arguments) -> Result<(StoreTime, bool), StoreFault> {
+        let mut reader = Reader::new(self.write(&EDGES, &self.keys.edges(), arguments).await?)?;
+        Ok((reader.time()?, reader.flag()?))
+    }
+
+    async fn in_every_shard(
+        &self,
+        edge: Incarnation,
+        link: LinkNumber,
+        what: &str,
+    ) -> Result<(), StoreFault> {
+        let write = async |shard| {
+            let mut arguments = Arguments::default();
+            arguments.hex(edge.0);
+            arguments.hex(link.0);
+            arguments.text(what);
+            self.write(&LINK, &self.keys.shard(shard), arguments).await
+        };
+        try_join_all(self.shards().map(write)).await.map(drop)
+    }
+
+    /// Counts leases only of those that are broken or long unheard: nobody asks for the others.
+    pub(super) async fn edges(&self) -> Result<Outcome, StoreFault> {
+        let key = self.keys.edges();
+        let mut command = Cmd::new();
+        command.arg("HGETALL").arg(&key);
+        let answer = self.lanes.scripts.run(&command).await.map_err(|error| fault(&error, false))?;
+        let now = self.now_of(&key).await?;
+        let mut edges = Vec::new();
+        for Heard { mut state, heard } in notes(answer)? {
+            let is_unheard = now.since(heard) > UNHEARD_MAX;
+            if state.broken_since.is_some() || is_unheard {
+                let leases = self.count_leases(state.edge).await?;
+                if is_unheard && leases == 0 {
+                    self.forget(state.edge, state.link).await?;
+                    continue;
+                }
+                state.leases = state.broken_since.map(|_| leases);
+            }
+            edges.push(state);
+        }
+        edges.sort_unstable_by_key(|state| state.edge);
+        Ok(Outcome::Edges { now, edges })
+    }
+
+    async fn count_leases(&self, edge: Incarnation) -> Result<usize, StoreFault> {
+        let count = async |shard: Shard| {
+            let mut command = Cmd::new();
+            command.arg("SCARD").arg(self.keys.edge(shard, edge));
+            match self.lanes.scripts.run(&command).await.map_err(|error| fault(&error, false))? {
+                redis::Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
+                other => Err(unexpected(&format!("{other:?}"))),
+            }
+        };
+        Ok(try_join_all(self.shards().map(count)).await?.into_iter().sum())
+    }
+}
+
+fn note_arguments(verb: &str, edge: Incarnation, link: LinkNumber) -> Arguments {
+    let mut arguments = Arguments::default();
+    arguments.text(verb);
+    arguments.hex(edge.0);
+    arguments.hex(link.0);
+    arguments
+}
+
+fn notes(answer: redis::Value) -> Result<Vec<Heard>, StoreFault> {
+    let flat = match answer {
+        redis::Value::Map(pairs) => {
+            redis::Value::Array(pairs.into_iter().flat_map(|(k, v)| [k, v]).collect())
+        }
+        other => other,
+    };
+    let mut reader = Reader::new(flat)?;
+    let mut notes = Vec::new();
+    while !reader.is_done() {
+        let edge = Incarnation(hex(&reader.text()?)?);
+        let text = reader.text()?;
+        let note: Note = serde_json::from_str(&text).map_err(|_| unexpected(&text))?;
+        let broken_since = note.broken.as_deref().map(number).transpose()?.map(StoreTime);
+        let state = EdgeState {
+            edge,
+            name: EdgeName::new(note.name).map_err(|error| unexpected(&error.to_string()))?,
+            link: LinkNumber(hex(&note.link)?),
+            core: hex(&note.core)?,
+            broken_since,
+            leases: None,
+        };
+        notes.push(Heard { state, heard: StoreTime(number(&note.heard)?) });
+    }
+    Ok(notes)
+}

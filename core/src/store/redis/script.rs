@@ -1,0 +1,96 @@
+//! The scripts, each of one purpose: called by hash, sent whole to a server that does not know them.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
+
+use super::lanes::Lane;
+
+const COMMON: &str = include_str!("scripts/common.lua");
+const FORGET: &str = include_str!("scripts/forget.lua");
+
+/// A script and its hash.
+#[derive(Debug)]
+pub(super) struct Script {
+    text: String,
+    hash: String,
+}
+
+impl Script {
+    fn new(parts: &[&str]) -> Self {
+        let text = parts.concat();
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    /// Runs it over the keys of one slot that `key` begins.
+    pub(super) async fn run(&self, lane: &Lane, key: &str, arguments: &[Vec<u8>]) -> RedisResult<Value> {
+        let call = |verb: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(verb).arg(script).arg(1).arg(key).arg(arguments);
+            command
+        };
+        match lane.run(&call("EVALSHA", &self.hash)).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                lane.run(&call("EVAL", &self.text)).await
+            }
+            other => other,
+        }
+    }
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = [$($part:expr),+];)+) => {
+        $(
+            $(#[$doc])*
+            pub(super) static $name: LazyLock<Script> = LazyLock::new(|| Script::new(&[$($part),+]));
+        )+
+
+        /// All of them, with their names.
+        #[cfg(test)]
+        fn all() -> Vec<(&'static str, &'static Script)> {
+            vec![$((stringify!($name), &*$name)),+]
+        }
+    };
+}
+
+scripts! {
+    /// Applies changes of one roster as one revision.
+    COMMIT = [COMMON, FORGET, include_str!("scripts/commit.lua")];
+    /// The sweep's turn.
+    TURN = [COMMON, FORGET, include_str!("scripts/turn.lua")];
+    /// Renames leases to their grace names.
+    RELEASE = [COMMON, include_str!("scripts/release.lua")];
+    /// Removes ended leases that no record names.
+    DISCARD = [COMMON, include_str!("scripts/discard.lua")];
+    /// Shortens the leases of a lost edge.
+    LOSE = [COMMON, include_str!("scripts/lose.lua")];
+    /// Writes a link number into a shard.
+    LINK = [COMMON, include_str!("scripts/link.lua")];
+    /// A few members at one point.
+    MEMBERS = [COMMON, include_str!("scripts/members.lua")];
+    /// A page of a roster.
+    PAGE = [COMMON, include_str!("scripts/page.lua")];
+    /// Commits of a roster.
+    HISTORY = [COMMON, include_str!("scripts/history.lua")];
+    /// Leases with their notes.
+    LEASES = [COMMON, include_str!("scripts/leases.lua")];
+    /// The note of one edge.
+    EDGES = [include_str!("scripts/edges.lua")];
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_script_has_its_own_hash_and_says_what_it_answers() {
+        let hashes: BTreeSet<&str> = all().iter().map(|(_, script)| script.hash.as_str()).collect();
+        assert_eq!(hashes.len(), all().len());
+        for (name, script) in all() {
+            assert!(script.text.contains("Answer: {"), "{name}");
+        }
+    }
+}

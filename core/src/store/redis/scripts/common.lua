@@ -1,0 +1,192 @@
+-- What all scripts of a shard share. KEYS[1] is the shard's hash; every other key of the shard is that
+-- name with a suffix, so all of them lie in one slot. Numbers of 64 bits travel as 16 hex digits, whose
+-- order as text is their order as numbers; times are whole milliseconds of this server's clock.
+local shard = KEYS[1]
+
+local function key(name)
+  return shard .. ':' .. name
+end
+
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+local now
+do
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local LEASES, UNTIL, OWNERS, NOTES = key('leases'), key('until'), key('owners'), key('notes')
+local STEP_MAX, LONGEST_TTL = 1000, 409500
+
+local FIELDS = { 'epoch', 'server', 'commits', 'forgotten', 'dropped', 'bytes', 'holder', 'turn', 'started',
+  'kept_until', 'swept', 'unwatched', 'gaps', 'smallest_ttl', 'hold', 'hold_cause' }
+local state, changed = {}, {}
+for i, value in ipairs(redis.call('HMGET', shard, unpack(FIELDS))) do
+  state[FIELDS[i]] = value
+end
+
+local function set(field, value)
+  state[field] = value
+  changed[field] = true
+end
+
+local function number(field, default)
+  return tonumber(state[field] or default)
+end
+
+-- Writes the fields that were set. To be called last.
+local function save()
+  local pairs_, gone = {}, {}
+  for _, field in ipairs(FIELDS) do
+    if changed[field] and state[field] then
+      pairs_[#pairs_ + 1] = field
+      pairs_[#pairs_ + 1] = state[field]
+    elseif changed[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  if #pairs_ > 0 then redis.call('HSET', shard, unpack(pairs_)) end
+  if #gone > 0 then redis.call('HDEL', shard, unpack(gone)) end
+end
+
+-- Which process answers, and which replication history its data is of.
+local server
+do
+  local info = redis.call('INFO', 'server', 'replication')
+  server = (string.match(info, 'run_id:(%x+)') or '') .. '/' .. (string.match(info, 'master_replid:(%x+)') or '')
+end
+
+-- Whether the epoch vouches for the data.
+local function is_settled()
+  return state.epoch and state.server == server
+end
+
+local function start_hold(cause)
+  set('hold', int(now))
+  set('hold_cause', cause)
+  set('gaps', '')
+  set('unwatched', int(now))
+  set('swept', int(math.min(number('swept', now), now)))
+end
+
+-- Mints a new epoch, above the stored and the known one, if the server changed or the caller knew a
+-- higher one, and starts its hold.
+local function settle(known, random)
+  local stored = state.epoch or ''
+  local highest = known > stored and known or stored
+  if is_settled() and highest == stored then return false end
+  local minted = now
+  if highest ~= '' then
+    minted = math.max(minted, tonumber(string.sub(highest, 1, 16), 16) + 1)
+  end
+  set('epoch', string.format('%016x', minted) .. ':' .. random)
+  set('server', server)
+  set('commits', state.commits or '0')
+  set('dropped', state.commits)
+  start_hold('store_changed')
+  return true
+end
+
+local function is_held(ttl)
+  local since = tonumber(state.hold or nil)
+  return since ~= nil and now < since + ttl and since <= now + ttl
+end
+
+-- Whether sweeps are recent enough to believe a deadline: if not, a hold is due that no turn has set
+-- yet, and a command that was long under way must not be faster.
+local function sweeps_vouch()
+  local ttl = tonumber(state.smallest_ttl or nil)
+  if ttl == nil then return true end
+  local unwatched = number('unwatched', now)
+  return math.max(now - unwatched, 0) * 3 <= ttl and unwatched <= now + STEP_MAX
+end
+
+-- Lease ids: ttl in 0.1 s (12 bits), shard (8), grace (1), random (43).
+local function ttl_of(lease)
+  return tonumber(string.sub(lease, 1, 3), 16) * 100
+end
+
+local function grace_name(lease)
+  local digit = tonumber(string.sub(lease, 6, 6), 16)
+  return string.sub(lease, 1, 5) .. string.format('%x', digit % 8 + 8) .. string.sub(lease, 7)
+end
+
+local function plain_name(lease)
+  local digit = tonumber(string.sub(lease, 6, 6), 16)
+  return string.sub(lease, 1, 5) .. string.format('%x', digit % 8) .. string.sub(lease, 7)
+end
+
+-- Deadline of a lease under either name, and whether it has its grace name.
+local function deadline_of(lease)
+  local plain = redis.call('ZSCORE', LEASES, lease)
+  if plain then return tonumber(plain), false end
+  local grace = redis.call('ZSCORE', LEASES, grace_name(lease))
+  return grace and tonumber(grace) or nil, grace and true or false
+end
+
+local function edge_of(lease)
+  local owner = redis.call('HGET', OWNERS, lease)
+  return owner and string.sub(owner, 1, 16)
+end
+
+-- A note: cause, the deadline that was replaced, the one that was set.
+local function note_of(lease)
+  local note = redis.call('HGET', NOTES, lease)
+  if not note then return nil end
+  local cause, replaced, deadline = string.match(note, '^(%S+) (%d+) (%d+)$')
+  return cause, tonumber(replaced), tonumber(deadline)
+end
+
+local function write_note(lease, cause, replaced, deadline)
+  redis.call('HSET', NOTES, lease, cause .. ' ' .. int(replaced) .. ' ' .. int(deadline))
+end
+
+-- Removes a lease under both names; unknown is fine.
+local function remove_lease(lease)
+  redis.call('ZREM', LEASES, lease, grace_name(lease))
+  redis.call('ZREM', UNTIL, lease)
+  local edge = edge_of(lease)
+  if edge then redis.call('SREM', key('edge:' .. edge), lease) end
+  redis.call('HDEL', OWNERS, lease)
+  redis.call('HDEL', NOTES, lease)
+end
+
+-- Whether a guard holds now.
+local function holds(guard, lease)
+  if guard == 'overdue' then
+    local deadline = deadline_of(lease)
+    return (deadline == nil or deadline <= now) and not is_held(ttl_of(lease)) and sweeps_vouch()
+  elseif guard == 'token' then
+    local ends = redis.call('ZSCORE', UNTIL, lease)
+    return ends and tonumber(ends) <= now
+  end
+  return deadline_of(lease) == nil
+end
+
+-- The name of a roster in keys, and in the indexes of its shard: byte 255 is in no UTF-8.
+local function roster_key(kind, region, room)
+  return key(kind .. ':' .. region .. ':' .. room)
+end
+
+local function pair(first, second)
+  return first .. '\255' .. second
+end
+
+-- A roster's first field: revision, digest, sequence of its last commit, when it was emptied.
+local function read_roster(region, room)
+  local found = redis.call('HGET', roster_key('roster', region, room), '#')
+  if not found then return nil end
+  local revision, digest, last, emptied = string.match(found, '^(%d+) (%x+) (%d+) (%d+)$')
+  return { revision = tonumber(revision), digest = digest, last = tonumber(last), emptied = tonumber(emptied) }
+end
+
+local function write_roster(region, room, roster)
+  local text = int(roster.revision) .. ' ' .. roster.digest .. ' ' .. int(roster.last) .. ' ' .. int(roster.emptied)
+  redis.call('HSET', roster_key('roster', region, room), '#', text)
+end
+
+local function revision_of(roster)
+  return roster and roster.revision or number('commits', 0)
+end

@@ -1,0 +1,30 @@
+-- The note of one edge: which core sees it, or since when nobody does. KEYS[1] is the hash of all edges.
+--
+-- ARGV: "link", "unlink" or "forget", edge, link number, name, core. Answer: {now, "1" if accepted}.
+-- A note is JSON: name, link, core, heard and, if it is broken, broken; times as text in ms.
+local time = redis.call('TIME')
+local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+local verb, edge, link = ARGV[1], ARGV[2], ARGV[3]
+local text = redis.call('HGET', KEYS[1], edge)
+local known = text and cjson.decode(text)
+local accepted = not known or known.link <= link
+
+local function write(note)
+  redis.call('HSET', KEYS[1], edge, cjson.encode(note))
+end
+
+if verb == 'link' and accepted then
+  -- The same number again refreshes the note but mends no broken link: that takes a higher one.
+  if known and known.link == link then
+    known.heard = now
+    write(known)
+  else
+    write({ name = ARGV[4], link = link, core = ARGV[5], heard = now })
+  end
+elseif verb == 'unlink' and known and accepted then
+  local since = known.link == link and known.broken or now
+  write({ name = known.name, link = link, core = known.core, heard = now, broken = since })
+elseif verb == 'forget' and known and accepted then
+  redis.call('HDEL', KEYS[1], edge)
+end
+return { now, accepted and '1' or '0' }
