@@ -28,7 +28,6 @@ impl Reader {
         self.values.as_slice().is_empty()
     }
 
-
     fn next(&mut self) -> Result<Value, StoreFault> {
         self.values.next().ok_or_else(|| unexpected("too short"))
     }
