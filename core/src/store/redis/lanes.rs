@@ -12,7 +12,7 @@ pub(super) struct Lane(ConnectionManager);
 impl Lane {
     /// Sends one command. Commands sent at the same time go out together.
     pub(super) async fn run(&self, command: &Cmd) -> RedisResult<Value> {
-        self.0.clone().send_packed_command(command).await
+        command.query_async(&mut self.0.clone()).await
     }
 
     /// Sends a command without keys to the server that has this key.

@@ -32,8 +32,12 @@ impl Inner {
         leases: Vec<(LeaseId, StoreTime)>,
     ) -> Result<Outcome, StoreFault> {
         self.check_shard(shard)?;
+        // Whoever renews a grace name is late: that would undo a release.
+        let (mut unknown, leases): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|(lease, _)| lease.is_grace());
         if leases.is_empty() {
-            return Ok(Outcome::Renewed { now: None, unknown: Vec::new() });
+            let unknown = unknown.into_iter().map(|(lease, _)| lease).collect();
+            return Ok(Outcome::Renewed { now: None, unknown });
         }
         let key = self.keys.leases(shard);
         let mut add = Cmd::new();
@@ -43,7 +47,6 @@ impl Inner {
         }
         let moved = self.lanes.renewals.run(&add).await.map_err(|error| fault(&error, true))?;
         let redis::Value::Int(moved) = moved else { return Err(unexpected("a ZADD without a count")) };
-        let mut unknown = Vec::new();
         if usize::try_from(moved).is_ok_and(|moved| moved < leases.len()) {
             let mut look = Cmd::new();
             look.arg("ZMSCORE").arg(&key);
@@ -55,9 +58,9 @@ impl Inner {
                 return Err(unexpected("a ZMSCORE without a list"));
             };
             let missing = leases.iter().zip(scores).filter(|(_, score)| *score == redis::Value::Nil);
-            unknown.extend(missing.map(|((lease, _), _)| *lease));
+            unknown.extend(missing.map(|(lease, _)| *lease));
         }
-        Ok(Outcome::Renewed { now: None, unknown })
+        Ok(Outcome::Renewed { now: None, unknown: unknown.into_iter().map(|(lease, _)| lease).collect() })
     }
 
     pub(super) async fn release(

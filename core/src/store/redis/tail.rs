@@ -50,6 +50,14 @@ struct Place {
     dropped: u64,
 }
 
+impl Place {
+    /// Whether a tail that is there cannot go on.
+    fn breaks(&self, id: TailId) -> bool {
+        let known = self.dropped..=self.commits;
+        self.epoch.is_some_and(|epoch| epoch != id.epoch || !known.contains(&id.sequence))
+    }
+}
+
 /// An answer being put together.
 #[derive(Default)]
 struct Told {
@@ -195,9 +203,7 @@ impl Inner {
                 None => {
                     told.at.insert(shard, here);
                 }
-                Some(id)
-                    if place.epoch.is_some_and(|epoch| epoch != id.epoch || id.sequence < place.dropped) =>
-                {
+                Some(id) if place.breaks(*id) => {
                     told.at.insert(shard, here);
                     told.broken.push(shard);
                 }

@@ -60,11 +60,14 @@ if mine then
   set('kept_until', int(now + kept))
 end
 
+local CLAMPED_UNHELD = 16
+
 -- Brings back deadlines further ahead than now + their own ttl, the furthest first: the clock stepped
--- back since they were set. Such a step starts a hold, so only then leases of all ttls are looked at.
+-- back since they were set. Such a step starts a hold, so that otherwise a look at a few is enough: with
+-- several ttls the longer ones are right to stand there.
 local function clamp()
-  local from = now + (is_held(LONGEST_TTL) and smallest_ttl or LONGEST_TTL) + 1
-  local ahead = redis.call('ZRANGE', LEASES, '+inf', from, 'BYSCORE', 'REV', 'LIMIT', 0, portion, 'WITHSCORES')
+  local from, most = now + smallest_ttl + 1, is_held(LONGEST_TTL) and portion or CLAMPED_UNHELD
+  local ahead = redis.call('ZRANGE', LEASES, '+inf', from, 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
   for i = 1, #ahead, 2 do
     local lease, limit = ahead[i], now + ttl_of(ahead[i])
     if tonumber(ahead[i + 1]) > limit then
