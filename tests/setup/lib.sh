@@ -30,6 +30,13 @@ ensure_debian() {
     need_tool "$command" "apt-get install $*"
 }
 
+# Redis servers of the tests; Debian starts one of its own after installing, which nobody here talks to.
+ensure_redis() {
+    ensure_debian redis-server redis-server
+    ensure_debian redis-sentinel redis-sentinel
+    ensure_debian redis-cli redis-tools
+}
+
 # Pinned Python packages in a virtual environment outside the repository.
 ensure_python() {
     ensure_debian python3 python3 python3-venv
