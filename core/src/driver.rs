@@ -401,6 +401,7 @@ impl Driver {
         self.compact_copies();
         self.ask_tail();
         self.start_reads();
+        self.tell_lowered();
         self.serve_watchers();
         self.start_loads();
     }

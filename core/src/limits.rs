@@ -70,6 +70,10 @@ pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 pub const SETTLED: Duration = Duration::from_secs(1);
 /// Between two looks whether a sweep has finished.
 pub const SETTLE_LOOK: Duration = Duration::from_millis(100);
+/// A change that only lowers statuses is told to watchers so much later, with what else happens until then:
+/// devices of one user that change places show one status, in whichever order they are heard. One cadence of
+/// a small room, so that nothing takes longer than it may after any flush.
+pub const LOWERED_TOLD_AFTER: Duration = Duration::from_millis(50);
 /// Questions under way at once; more are answered `unavailable`.
 pub const QUERIES_MAX: usize = 4_096;
 /// Members or rooms in one answer, whatever was asked for.

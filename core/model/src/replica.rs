@@ -193,6 +193,18 @@ impl Replica {
         }
     }
 
+    /// Whether all that a delta would show here are members with a lower status than they have: perhaps only
+    /// until another session of theirs is heard.
+    #[must_use]
+    pub fn only_lowers(&self, delta: &Delta) -> bool {
+        let lowers = |after: &Member| {
+            self.get(&after.user).is_some_and(|before| {
+                after.status < before.status && Member { status: after.status, ..before.clone() } == *after
+            })
+        };
+        delta.removals.is_empty() && !delta.upserts.is_empty() && delta.upserts.iter().all(lowers)
+    }
+
     /// Takes a page of a snapshot. Nothing shows before the last; a snapshot of a position behind the
     /// own one is dropped.
     pub fn page(&mut self, page: SnapshotPage, now: Mono) -> Applied {

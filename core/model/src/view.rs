@@ -17,6 +17,7 @@ use self::union::Union;
 use crate::change::Removal;
 use crate::cursor::Cursor;
 use crate::delta::Delta;
+use crate::digest::Digest;
 use crate::id::{RegionId, UserId};
 use crate::position::Position;
 use crate::profile::Member;
@@ -32,7 +33,8 @@ pub struct ViewRevision(pub u64);
 /// What changed in a view in (from, to]: every user touched, as shown at `to`, or a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewDelta {
-    /// Exclusive; none: it answers a cursor, not a revision.
+    /// Exclusive; none: it answers a cursor, not a revision. May be a lower one at which those it is for
+    /// were shown the same.
     pub from: Option<ViewRevision>,
     /// Inclusive.
     pub to: ViewRevision,
@@ -192,6 +194,15 @@ impl View {
     #[must_use]
     pub fn len(&self) -> usize {
         self.parts.iter().map(|part| part.replica.len()).sum::<usize>() - self.repeated
+    }
+
+    /// A digest of what is shown: equal for equal lists. None while a region shows others than its roster.
+    #[must_use]
+    pub fn digest(&self) -> Option<Digest> {
+        let mut parts = self.parts.iter();
+        parts.try_fold(Digest::default(), |sum, part| {
+            part.replica.cursor().map(|_| sum.plus(part.replica.digest()))
+        })
     }
 
     /// Whether nobody is shown.

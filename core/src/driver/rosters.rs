@@ -5,6 +5,7 @@
 //! watchers had before is theirs to confirm.
 
 mod loading;
+mod lowered;
 mod tail;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,6 +20,7 @@ use presence_model::replica::{Applied, Freshness, Replica, SnapshotPage};
 use presence_model::time::{Mono, StoreTime};
 
 use self::loading::Loading;
+use self::lowered::Lowered;
 use self::tail::Tail;
 use super::{Driver, WatchKey};
 use crate::limits::{COMPACT_EVERY, IDLE_ROSTERS_MAX, STORE_REACHED_WITHIN, TAIL_BUFFER_MAX};
@@ -54,6 +56,8 @@ struct Copy {
     watchers: BTreeSet<WatchKey>,
     idle_since: Mono,
     pages: Option<Pages>,
+    /// Its watchers are told when this is over.
+    lowered: Option<Lowered>,
 }
 
 /// All copies.
@@ -69,6 +73,8 @@ pub(super) struct Rosters {
     queue: BTreeSet<(u64, Roster)>,
     /// When loading is tried again.
     retries: BTreeSet<(Mono, Roster)>,
+    /// Those whose watchers are told a little later.
+    lowered: BTreeSet<(Mono, Roster)>,
     serial: u64,
     tail: Tail,
     compact_at: Mono,
@@ -94,9 +100,10 @@ impl Rosters {
 
     /// When a load is to be tried again, the tail asked for or history forgotten.
     pub(super) fn due(&self) -> Option<Mono> {
-        let retry = self.retries.first().map(|(at, _)| *at);
+        let first = |queue: &BTreeSet<(Mono, Roster)>| queue.first().map(|(at, _)| *at);
+        let waits = [first(&self.retries), first(&self.lowered)].into_iter().flatten();
         let compact = (!self.copies.is_empty()).then_some(self.compact_at);
-        retry.into_iter().chain(self.tail.due()).chain(compact).min()
+        waits.chain(self.tail.due()).chain(compact).min()
     }
 
     /// How many copies there are.
@@ -141,6 +148,7 @@ impl Driver {
             watchers: BTreeSet::from([watch]),
             idle_since: self.now,
             pages: None,
+            lowered: None,
         };
         self.rosters.copies.insert(roster.clone(), copy);
         self.load(roster);
@@ -215,8 +223,13 @@ impl Driver {
         let Some(copy) = self.rosters.copies.get_mut(&commit.roster) else { return };
         match copy.sync {
             Sync::InStep => {
+                let (lowers, before) = (copy.replica.only_lowers(&commit.delta), copy.replica.digest());
                 let applied = copy.replica.delta(&commit.delta, now);
-                self.followed(&commit.roster, &applied, &commit.delta);
+                if matches!(applied, Applied::Shown(_)) {
+                    self.tell_or_wait(&commit.roster, lowers.then_some(before));
+                } else {
+                    self.followed(&commit.roster, &applied, &commit.delta);
+                }
             }
             Sync::Loading(_) | Sync::CatchingUp => copy.keep(&commit.delta),
             // What is read later has this as well.

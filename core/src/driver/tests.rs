@@ -3,6 +3,7 @@
 
 mod edges;
 mod joins;
+mod lowered;
 mod outages;
 mod queries;
 mod releases;

@@ -143,10 +143,12 @@ fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnec
     match show.receiver.next(view) {
         Next::Nothing => Look::Nothing,
         // What came since the last flush waits for the next.
-        Next::Shared { from, .. } if from >= room.flushed => Look::Nothing,
-        Next::Shared { from, to } => {
+        Next::Shared { from, .. } if from >= room.flushed.at() => Look::Nothing,
+        // Who was touched is as before.
+        Next::Shared { .. } if show.receiver.skips(&room.flushed) => Look::Nothing,
+        Next::Shared { sent, from, to } => {
             let name = &room.name;
-            match room.cache.delta(view, from, |delta| json::delta(name, delta)) {
+            match room.cache.delta(view, (sent, from), |delta| json::delta(name, delta)) {
                 Some(frame) => {
                     show.receiver.sent(to);
                     Look::Frame(frame)

@@ -8,11 +8,11 @@ use hashbrown::HashMap;
 use presence_client::watch::{Effect as Watch, Event, ReconnectCause, RoomOptions, Watcher, WatcherSettings};
 use presence_model::cursor::Cursor;
 use presence_model::fanout::pacing::cadence;
-use presence_model::fanout::{FrameCache, Pacing};
+use presence_model::fanout::{Flushed, FrameCache, Pacing};
 use presence_model::id::{RegionId, RoomId};
 use presence_model::replica::Freshness;
 use presence_model::time::Mono;
-use presence_model::view::{View, ViewRevision};
+use presence_model::view::View;
 use presence_model::watch::{Level, WatchDown, WatchUp};
 
 use crate::limits::{FRAMES_REST, ROOM_FRAMES_MAX};
@@ -38,7 +38,7 @@ pub(super) struct Room {
     watched: bool,
     pacing: Pacing,
     /// What receivers are shown without waiting for the next flush.
-    pub(super) flushed: ViewRevision,
+    pub(super) flushed: Flushed,
     pub(super) cache: FrameCache,
     pub(super) fresh: Vec<Fresh>,
     pub(super) fresh_version: u32,
@@ -245,7 +245,8 @@ impl Rooms {
         let Some(room) = self.slots[key.0 as usize].as_deref_mut() else { return };
         room.pacing.flushed(now);
         if let Some(view) = self.watcher.view(&room.name) {
-            room.flushed = view.revision();
+            room.flushed.flush(view);
+            room.cache.bound(view.revision());
         }
         let rests = now + FRAMES_REST;
         if room.due.is_none_or(|due| due > rests) {
@@ -275,7 +276,7 @@ impl Rooms {
         room.closes = None;
         room.watched = false;
         room.pacing = Pacing::default();
-        room.flushed = ViewRevision::default();
+        room.flushed = Flushed::default();
         room.cache = FrameCache::new(ROOM_FRAMES_MAX);
         room.fresh = Vec::new();
         let name = room.name.clone();
@@ -304,7 +305,7 @@ impl Rooms {
             receivers: Vec::new(),
             watched: false,
             pacing: Pacing::default(),
-            flushed: ViewRevision::default(),
+            flushed: Flushed::default(),
             cache: FrameCache::new(ROOM_FRAMES_MAX),
             fresh: Vec::new(),
             fresh_version: 0,
@@ -348,7 +349,7 @@ impl Rooms {
             self.schedule(key);
         } else {
             // Who comes next is shown it at once.
-            room.flushed = view.revision();
+            room.flushed.flush(view);
         }
     }
 

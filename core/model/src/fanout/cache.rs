@@ -7,6 +7,14 @@ use crate::view::{View, ViewDelta, ViewRevision};
 /// Flush boundaries remembered. Who lags by more flushes than that gets a frame of its own.
 const BOUNDARIES_MAX: usize = 8;
 
+/// An encoded frame: what happened in (from, to], for receivers that were sent `prev` or more.
+#[derive(Debug, Clone)]
+struct Frame {
+    from: ViewRevision,
+    prev: ViewRevision,
+    bytes: Bytes,
+}
+
 /// A bounded cache of encoded frames. The oldest goes first; a miss costs one encoding, nothing else.
 ///
 /// All frames kept lead to one revision, the newest: no receiver is led anywhere else. Takes no memory of
@@ -15,8 +23,8 @@ const BOUNDARIES_MAX: usize = 8;
 pub struct FrameCache {
     capacity: usize,
     to: ViewRevision,
-    frames: Vec<(ViewRevision, Bytes)>,
-    // Where frames led to before: where most receivers are. Rising.
+    frames: Vec<Frame>,
+    // Where frames led to before, or would have if anything had shown: where most receivers are. Rising.
     boundaries: Vec<ViewRevision>,
 }
 
@@ -27,56 +35,64 @@ impl FrameCache {
         Self { capacity: frames, to: ViewRevision(0), frames: Vec::new(), boundaries: Vec::new() }
     }
 
-    /// The frame that brings a receiver at `at` to the view's revision, from the cache or else encoded; none
-    /// if the view no longer remembers that far back.
+    /// The frame that brings a receiver at `at`, which was sent `sent`, to the view's revision, from the
+    /// cache or else encoded; none if the view no longer remembers that far back.
     ///
     /// It begins at the last flush boundary at or before `at`, so that receivers that came in between
-    /// share it with those that were there.
+    /// share it with those that were there. The number it is told to follow is one that the receiver has.
     pub fn delta(
         &mut self,
         view: &View,
-        at: ViewRevision,
+        (sent, at): (ViewRevision, ViewRevision),
         encode: impl FnOnce(&ViewDelta) -> Bytes,
     ) -> Option<Bytes> {
         let to = view.revision();
-        if let Some(frame) = self.get(at, to) {
+        if let Some(frame) = self.get((sent, at), to) {
             return Some(frame);
         }
-        let aligned = self.boundary(at).filter(|from| view.reaches(*from)).unwrap_or(at);
-        let frame = encode(&view.changed_since(aligned)?);
-        self.put(aligned, to, frame.clone());
-        Some(frame)
+        let from = self.boundary(at).filter(|from| view.reaches(*from)).unwrap_or(at);
+        let prev = from.min(sent);
+        let bytes = encode(&ViewDelta { from: Some(prev), ..view.changed_since(from)? });
+        self.put((prev, from), to, bytes.clone());
+        Some(bytes)
     }
 
-    /// A frame that brings a receiver at `at` to `to`: a cached (from, to] with from ≤ at < to, unless a
-    /// flush boundary in between promises a shorter one.
-    #[must_use]
-    pub fn get(&self, at: ViewRevision, to: ViewRevision) -> Option<Bytes> {
+    /// A frame that brings a receiver at `at`, which was sent `sent`, to `to`: a cached (from, to] with
+    /// from ≤ at < to, unless a flush boundary in between promises a shorter one.
+    fn get(&self, (sent, at): (ViewRevision, ViewRevision), to: ViewRevision) -> Option<Bytes> {
         if self.to != to {
             return None;
         }
-        let covers = |(from, _): &&(ViewRevision, Bytes)| *from <= at;
-        let (from, frame) = self.frames.iter().filter(covers).max_by_key(|(from, _)| *from)?;
-        let shortest = self.boundary(at).is_none_or(|boundary| boundary <= *from);
-        shortest.then(|| frame.clone())
+        let covers = |frame: &&Frame| frame.from <= at && frame.prev <= sent;
+        let frame = self.frames.iter().filter(covers).max_by_key(|frame| frame.from)?;
+        let shortest = self.boundary(at).is_none_or(|boundary| boundary <= frame.from);
+        shortest.then(|| frame.bytes.clone())
     }
 
     /// Keeps a frame, and forgets those that lead elsewhere.
-    pub fn put(&mut self, from: ViewRevision, to: ViewRevision, frame: Bytes) {
+    fn put(&mut self, (prev, from): (ViewRevision, ViewRevision), to: ViewRevision, bytes: Bytes) {
         if self.to != to {
             self.frames.clear();
             self.to = to;
-            if self.boundaries.len() == BOUNDARIES_MAX {
-                self.boundaries.remove(0);
-            }
-            self.boundaries.push(to);
+            self.bound(to);
         }
         if self.frames.len() == self.capacity && !self.frames.is_empty() {
             self.frames.remove(0);
         }
         if self.frames.len() < self.capacity {
-            self.frames.push((from, frame));
+            self.frames.push(Frame { from, prev, bytes });
         }
+    }
+
+    /// Receivers are at this revision from here on, also if no frame led there.
+    pub fn bound(&mut self, at: ViewRevision) {
+        if self.boundaries.last().is_some_and(|last| *last >= at) {
+            return;
+        }
+        if self.boundaries.len() == BOUNDARIES_MAX {
+            self.boundaries.remove(0);
+        }
+        self.boundaries.push(at);
     }
 
     /// Forgets all frames, to give their memory back while a room rests. Boundaries stay.
@@ -98,11 +114,15 @@ mod tests {
     }
 
     fn put(cache: &mut FrameCache, from: u64, to: u64) {
-        cache.put(at(from), at(to), Bytes::from(format!("{from}-{to}")));
+        cache.put((at(from), at(from)), at(to), Bytes::from(format!("{from}-{to}")));
     }
 
     fn get(cache: &FrameCache, from: u64, to: u64) -> Option<String> {
-        cache.get(at(from), at(to)).map(|frame| String::from_utf8(frame.to_vec()).unwrap())
+        get_after(cache, (from, from), to)
+    }
+
+    fn get_after(cache: &FrameCache, (sent, from): (u64, u64), to: u64) -> Option<String> {
+        cache.get((at(sent), at(from)), at(to)).map(|frame| String::from_utf8(frame.to_vec()).unwrap())
     }
 
     #[test]
@@ -126,6 +146,18 @@ mod tests {
         assert_eq!(get(&cache, 30, 40).as_deref(), Some("30-40"));
         assert_eq!(get(&cache, 35, 40).as_deref(), Some("30-40"));
         assert_eq!(get(&cache, 12, 40).as_deref(), Some("10-40"));
+    }
+
+    #[test]
+    fn a_frame_follows_only_a_number_that_its_receiver_has() {
+        let mut cache = FrameCache::new(4);
+        cache.bound(at(10));
+        cache.bound(at(14));
+        cache.put((at(10), at(14)), at(20), Bytes::from_static(b"after 10"));
+        assert_eq!(get_after(&cache, (10, 14), 20).as_deref(), Some("after 10"));
+        assert_eq!(get_after(&cache, (14, 14), 20).as_deref(), Some("after 10"), "has more");
+        assert_eq!(get_after(&cache, (9, 14), 20), None, "to it that would be a gap");
+        assert_eq!(get_after(&cache, (12, 12), 20), None, "saw what came in between");
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! the view revision at which it began. What moved meanwhile, on this side of the last page or beyond,
 //! follows in the delta from that revision, which lists everybody touched since, as they are now: so
 //! nothing is mixed for longer than until that delta, nothing is lost, and no copy of the view is kept.
+//! That delta is sent also if everybody is as they were when the snapshot began.
 
+use super::flushed::Flushed;
 use crate::cursor::Cursor;
 use crate::id::UserId;
 use crate::view::{Resume, View, ViewDelta, ViewRevision};
@@ -16,7 +18,9 @@ pub enum Next {
     Nothing,
     /// A delta shared by all receivers near `from`: ask [`FrameCache::delta`](super::FrameCache::delta).
     Shared {
-        /// The receiver's place.
+        /// What it was sent last: the receiver's own number.
+        sent: ViewRevision,
+        /// The receiver's place: nothing in (sent, from] shows to it.
         from: ViewRevision,
         /// The place after it.
         to: ViewRevision,
@@ -44,8 +48,10 @@ enum Place {
     Away { since: Box<Cursor>, asked: bool },
     /// Was sent pages of the snapshot begun at `begun`, up to a user.
     Paging { begun: ViewRevision, last: UserId },
-    /// Was sent all up to here.
-    At(ViewRevision),
+    /// Was sent all pages of the snapshot begun here: of several moments, if the view has moved on.
+    Mixed(ViewRevision),
+    /// Was sent all up to `sent`; nothing in (sent, seen] shows to it.
+    At { sent: ViewRevision, seen: ViewRevision },
 }
 
 /// One receiver's place in a view: O(1) memory however slowly it reads.
@@ -66,13 +72,16 @@ impl Receiver {
         let now = view.revision();
         let snapshot = Next::Page { revision: now, after: None };
         match &self.0 {
-            Place::At(at) if *at == now => Next::Nothing,
-            Place::At(at) if view.reaches(*at) => Next::Shared { from: *at, to: now },
+            Place::At { seen, .. } | Place::Mixed(seen) if *seen == now => Next::Nothing,
+            Place::At { sent, seen } if view.reaches(*seen) => {
+                Next::Shared { sent: *sent, from: *seen, to: now }
+            }
+            Place::Mixed(at) if view.reaches(*at) => Next::Shared { sent: *at, from: *at, to: now },
             Place::Paging { begun, last } if view.reaches(*begun) => {
                 Next::Page { revision: *begun, after: Some(last.clone()) }
             }
             Place::Outside | Place::Away { .. } if !view.is_complete() => Next::Nothing,
-            Place::At(_) | Place::Paging { .. } | Place::Outside => snapshot,
+            Place::At { .. } | Place::Mixed(_) | Place::Paging { .. } | Place::Outside => snapshot,
             Place::Away { since, asked } => match view.resume(since) {
                 Resume::Delta(delta) => Next::Answer(delta),
                 Resume::Snapshot => snapshot,
@@ -84,15 +93,35 @@ impl Receiver {
 
     /// A page was sent up to this user; `more` says whether others follow.
     pub fn page_sent(&mut self, revision: ViewRevision, last: Option<UserId>, more: bool) {
+        let first = match &self.0 {
+            Place::Paging { begun, .. } => *begun != revision,
+            Place::Outside | Place::Away { .. } | Place::Mixed(_) | Place::At { .. } => true,
+        };
         self.0 = match last {
             Some(last) if more => Place::Paging { begun: revision, last },
-            Some(_) | None => Place::At(revision),
+            Some(_) | None if first => Place::At { sent: revision, seen: revision },
+            Some(_) | None => Place::Mixed(revision),
         };
     }
 
     /// A delta or answer up to `to` was sent.
     pub fn sent(&mut self, to: ViewRevision) {
-        self.0 = Place::At(to);
+        self.0 = Place::At { sent: to, seen: to };
+    }
+
+    /// Whether it need not be told what was flushed, since it was sent just that: its place moves on.
+    pub fn skips(&mut self, flushed: &Flushed) -> bool {
+        match &mut self.0 {
+            Place::At { seen, .. } if *seen < flushed.at() && flushed.is_same(*seen) => {
+                *seen = flushed.at();
+                true
+            }
+            Place::Outside
+            | Place::Away { .. }
+            | Place::Paging { .. }
+            | Place::Mixed(_)
+            | Place::At { .. } => false,
+        }
     }
 
     /// The receiver asked to start over: the next thing is a snapshot.
@@ -105,15 +134,15 @@ impl Receiver {
     pub fn asked(&mut self) {
         match &mut self.0 {
             Place::Away { asked, .. } => *asked = true,
-            Place::Outside | Place::Paging { .. } | Place::At(_) => {}
+            Place::Outside | Place::Paging { .. } | Place::Mixed(_) | Place::At { .. } => {}
         }
     }
 
-    /// The revision it has been sent, if it was sent all of one.
+    /// The revision it is at: it has been sent all of it, or of one that shows the same.
     #[must_use]
     pub fn at(&self) -> Option<ViewRevision> {
         match &self.0 {
-            Place::At(at) => Some(*at),
+            Place::At { seen, .. } | Place::Mixed(seen) => Some(*seen),
             Place::Outside | Place::Away { .. } | Place::Paging { .. } => None,
         }
     }

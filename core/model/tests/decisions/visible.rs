@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use presence_model::change::{Committed, Visible};
+use presence_model::change::{Change, Committed, Visible};
 use presence_model::digest::Digest;
 use presence_model::id::{RegionId, RoomId, Roster};
 use presence_model::member::{self, Update};
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::Status;
+use presence_model::replica::{Freshness, Replica, SnapshotPage};
+use presence_model::time::Mono;
 
 use crate::build::{lease, no_update, state, tab, user};
 use crate::roster::Store;
@@ -61,6 +63,92 @@ fn two_devices_in_antiphase_show_one_status() {
             }
         }
     }
+}
+
+/// Two devices change places in this order: how the roster's digest is before and after, and which commits
+/// lower a status and nothing else.
+fn change_places(order: [(u64, Status); 2]) -> ((Digest, Digest), Vec<bool>) {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    store.join(&ann, &tab(1, 1)).expect("nobody is there");
+    store.join(&ann, &tab(2, 2)).expect("one is there");
+    let away = Update { status: Some(Status::Away), ..no_update(lease(2)) };
+    let away = member::update(&store.read(&ann), &away, store.now)
+        .expect("its lease is current")
+        .expect("it says something new");
+    let position =
+        store.commit(&away).map(|told| Position { epoch: told.delta.epoch, revision: told.delta.to });
+    let mut copy = Replica::cold();
+    let page = SnapshotPage {
+        position: position.expect("nothing came in between"),
+        freshness: Freshness::Live,
+        members: store.shown().into_values().collect(),
+        first: true,
+        last: Some(store.digest),
+    };
+    copy.page(page, Mono::default());
+    let before = copy.digest();
+    let mut lowers = Vec::new();
+    for (number, status) in order {
+        store.pass(Duration::from_millis(1));
+        let update = Update { status: Some(status), ..no_update(lease(number)) };
+        let change = member::update(&store.read(&ann), &update, store.now)
+            .expect("its lease is current")
+            .expect("it says something new");
+        let delta = store.commit(&change).expect("nothing came in between").delta;
+        lowers.push(copy.only_lowers(&delta));
+        copy.delta(&delta, Mono::default());
+    }
+    assert_eq!(copy.get(&ann).map(|member| member.status), Some(Status::Available));
+    ((before, copy.digest()), lowers)
+}
+
+#[test]
+fn two_devices_that_change_places_leave_the_roster_as_it_was_in_either_order() {
+    let (up, down) = ((2, Status::Available), (1, Status::Away));
+    let ((before, after), lowers) = change_places([up, down]);
+    assert_eq!((before == after, lowers), (true, vec![false, false]), "nothing shows");
+    let ((before, after), lowers) = change_places([down, up]);
+    assert_eq!(
+        (before == after, lowers),
+        (true, vec![true, false]),
+        "both away for an instant: to be awaited"
+    );
+}
+
+#[test]
+fn only_a_status_that_falls_alone_is_awaited() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    let mut copy = Replica::cold();
+    let page = SnapshotPage {
+        position: Position { epoch: Epoch { minted_ms: 1, random: 1 }, revision: Revision(0) },
+        freshness: Freshness::Live,
+        members: Vec::new(),
+        first: true,
+        last: Some(Digest::default()),
+    };
+    copy.page(page, Mono::default());
+    let mut told = |store: &mut Store, change: &Change| {
+        let delta = store.commit(change).unwrap().delta;
+        let lowers = copy.only_lowers(&delta);
+        copy.delta(&delta, Mono::default());
+        lowers
+    };
+    let joined = *member::join(&store.read(&ann), &tab(1, 1), store.now).unwrap().change.unwrap();
+    assert!(!told(&mut store, &joined), "a join");
+    for (status, text, awaited) in [
+        (Status::Busy, "1", false),
+        (Status::Away, "1", true),
+        (Status::Busy, "1", false),
+        (Status::Available, "2", false),
+        (Status::Available, "3", false),
+        (Status::Away, "3", true),
+    ] {
+        let update = Update { status: Some(status), state: Some(state(text)), ..no_update(lease(1)) };
+        let change = member::update(&store.read(&ann), &update, store.now).unwrap().unwrap();
+        assert_eq!(told(&mut store, &change), awaited, "{status:?} {text}");
+    }
+    let left = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    assert!(!told(&mut store, &left), "a departure");
 }
 
 #[test]

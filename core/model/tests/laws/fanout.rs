@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use presence_model::cursor::Cursor;
-use presence_model::fanout::{FrameCache, Next, Receiver};
+use presence_model::fanout::{Flushed, FrameCache, Next, Receiver};
 use presence_model::id::{RegionId, UserId};
 use presence_model::replica::Freshness;
 use presence_model::time::{Mono, StoreTime};
@@ -26,6 +26,7 @@ enum Step {
         held: bool,
     },
     Live(usize),
+    Flush(usize),
     Epoch(u8),
     /// A client takes one frame, with pages of so many members.
     Read(usize, usize),
@@ -41,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..EDGES, 1..5u64).prop_map(|(edge, span)| Step::Deliver(edge, span)),
         1 => (0..EDGES, any::<bool>()).prop_map(|(edge, held)| Step::Snapshot { edge, held }),
         1 => (0..EDGES).prop_map(Step::Live),
+        4 => (0..EDGES).prop_map(Step::Flush),
         1 => any::<u8>().prop_map(Step::Epoch),
         12 => (0..CLIENTS, 1..3usize).prop_map(|(client, size)| Step::Read(client, size)),
         1 => (0..CLIENTS).prop_map(Step::Resync),
@@ -52,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Edge {
     view: View,
     cache: FrameCache,
+    flushed: Flushed,
     /// Encoded frames, by the number that stands for their bytes.
     frames: Vec<ViewDelta>,
 }
@@ -77,7 +80,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let edge = || Edge { view: View::new(), cache: FrameCache::new(2), frames: Vec::new() };
+        let edge = || Edge {
+            view: View::new(),
+            cache: FrameCache::new(2),
+            flushed: Flushed::default(),
+            frames: Vec::new(),
+        };
         let client = |at| Client {
             edge: at % EDGES,
             receiver: Receiver::new(None),
@@ -109,6 +117,11 @@ impl Bench {
                 pages.into_iter().for_each(|page| self.apply(edge, RegionEvent::Page(page)));
             }
             Step::Live(edge) => self.apply(edge, RegionEvent::Freshness(Freshness::Live)),
+            Step::Flush(edge) => {
+                let edge = &mut self.edges[edge];
+                edge.flushed.flush(&edge.view);
+                edge.cache.bound(edge.view.revision());
+            }
             Step::Epoch(keep) => {
                 let kept = self.newest().now().clone().into_iter().enumerate();
                 let kept = kept.filter(|(at, _)| keep >> (at % 8) & 1 == 1).map(|(_, entry)| entry).collect();
@@ -154,8 +167,9 @@ impl Bench {
         let (edge, client) = (&mut self.edges[at], &mut self.clients[client]);
         match client.receiver.next(&edge.view) {
             Next::Nothing => return false,
-            Next::Shared { from, to } => {
-                let delta = edge.shared(from, to);
+            Next::Shared { .. } if client.receiver.skips(&edge.flushed) => {}
+            Next::Shared { sent, from, to } => {
+                let delta = edge.shared((sent, from), to);
                 client.receiver.sent(to);
                 client.delta(&delta);
             }
@@ -215,15 +229,15 @@ fn client_index(clients: &[Client], edge: usize) -> impl Iterator<Item = usize> 
 }
 
 impl Edge {
-    fn shared(&mut self, from: ViewRevision, to: ViewRevision) -> ViewDelta {
+    fn shared(&mut self, (sent, from): (ViewRevision, ViewRevision), to: ViewRevision) -> ViewDelta {
         let (view, frames) = (&self.view, &mut self.frames);
-        let frame = self.cache.delta(view, from, |delta| {
+        let frame = self.cache.delta(view, (sent, from), |delta| {
             frames.push(delta.clone());
             Bytes::from((frames.len() - 1).to_string())
         });
         let number: usize = std::str::from_utf8(&frame.unwrap()).unwrap().parse().unwrap();
         let delta = self.frames[number].clone();
-        assert!(delta.from.is_some_and(|start| start <= from) && delta.to == to);
+        assert!(delta.from.is_some_and(|start| start <= sent) && delta.to == to);
         delta
     }
 }
@@ -260,4 +274,63 @@ proptest! {
         steps.into_iter().for_each(|step| bench.run(step));
         bench.converge();
     }
+}
+
+/// Commits to the newest history and brings it to the first edge, which flushes.
+fn flush_after(bench: &mut Bench, commits: &[Edits]) {
+    for edits in commits {
+        bench.run(Step::Commit(edits.clone()));
+        bench.run(Step::Deliver(0, 1));
+    }
+    bench.run(Step::Flush(0));
+}
+
+#[test]
+fn who_is_as_before_at_the_flush_is_not_told_and_the_next_frame_follows() {
+    let mut bench = Bench::new();
+    flush_after(&mut bench, &[vec![(0, Some(1))]]);
+    while bench.read(0, 9) {}
+    let (rev, list) = (bench.clients[0].rev, bench.clients[0].list.clone());
+    // More often than is remembered of flushes, and of touched users.
+    for _ in 0..2_000 {
+        flush_after(&mut bench, &[vec![(0, Some(2))], vec![(0, Some(1))]]);
+        assert!(bench.read(0, 9), "its place moves on");
+        assert!(!bench.read(0, 9));
+    }
+    assert!(bench.edges[0].frames.is_empty(), "nobody is told anything");
+    assert_eq!((bench.clients[0].rev, &bench.clients[0].list), (rev, &list));
+    flush_after(&mut bench, &[vec![(1, Some(1))]]);
+    while bench.read(0, 9) {}
+    let told = &bench.edges[0].frames;
+    assert_eq!((told.len(), told[0].from, told[0].upserts.len()), (1, rev, 1), "one frame, of one user");
+    bench.converge();
+}
+
+#[test]
+fn who_came_in_between_is_told_what_came_back() {
+    let mut bench = Bench::new();
+    flush_after(&mut bench, &[vec![(0, Some(1))]]);
+    while bench.read(0, 9) {}
+    bench.run(Step::Commit(vec![(0, Some(2))]));
+    bench.run(Step::Deliver(0, 1));
+    bench.run(Step::Move(2, 0));
+    while bench.read(2, 9) {}
+    let between = bench.clients[2].list.clone();
+    flush_after(&mut bench, &[vec![(0, Some(1))]]);
+    while bench.read(2, 9) {}
+    assert_ne!(bench.clients[2].list, between);
+    assert_eq!(bench.clients[2].list, bench.clients[0].list);
+}
+
+#[test]
+fn pages_of_several_moments_are_mended_also_if_all_is_as_when_they_began() {
+    let mut bench = Bench::new();
+    flush_after(&mut bench, &[vec![(0, Some(1)), (1, Some(1))]]);
+    bench.read(0, 1);
+    bench.run(Step::Commit(vec![(1, Some(2))]));
+    bench.run(Step::Deliver(0, 1));
+    bench.read(0, 1);
+    flush_after(&mut bench, &[vec![(1, Some(1))]]);
+    while bench.read(0, 1) {}
+    assert_eq!(bench.clients[0].list, *bench.newest().now());
 }

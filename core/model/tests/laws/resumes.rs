@@ -166,7 +166,7 @@ fn a_leave_while_paging_is_not_lost() {
     client.extend(list(&view.page(Some(&user(1)), 2)));
     assert!(view.cursor_of(begun).is_empty(), "its pages are of two moments");
     receiver.page_sent(begun, Some(user(3)), false);
-    assert_eq!(receiver.next(&view), Next::Shared { from: begun, to: view.revision() });
+    assert_eq!(receiver.next(&view), Next::Shared { sent: begun, from: begun, to: view.revision() });
     crate::oracle::apply_view(&view.changed_since(begun).unwrap(), &mut client);
     assert_eq!(client, *history.now());
 }

@@ -1,6 +1,7 @@
 //! What one watcher has been given of one region of a room, and what follows from that.
 
 use presence_model::delta::Delta;
+use presence_model::digest::Digest;
 use presence_model::position::{Position, Revision};
 use presence_model::replica::{Freshness, Replica, SnapshotPage};
 use presence_model::view::RegionEvent;
@@ -24,7 +25,16 @@ pub(super) enum At {
         sent: Position,
         /// How far that is the same.
         seen: Revision,
+        /// Of the roster there.
+        digest: Digest,
     },
+}
+
+impl At {
+    fn after(delta: &Delta) -> Self {
+        let sent = Position { epoch: delta.epoch, revision: delta.to };
+        Self::Sent { sent, seen: delta.to, digest: delta.digest }
+    }
 }
 
 /// What must happen before a place can go on.
@@ -92,7 +102,7 @@ impl Place {
             At::Start(Some(cursor)) => self.answer(cursor, copy, position),
             At::Answered(_) => self.give_answer(),
             At::Paging(..) => Some(self.give_page(freshness)),
-            At::Sent { sent, seen } => self.follow(sent, seen, copy, position),
+            At::Sent { sent, seen, digest } => self.follow((sent, seen, digest), copy, position),
         };
         step.or_else(|| self.tell(freshness).map(Step::Tell)).unwrap_or(Step::Done)
     }
@@ -120,16 +130,14 @@ impl Place {
         let Some(delta) = copy.changed_since(cursor.revision) else {
             return Some(Step::History(cursor));
         };
-        let sent = Position { epoch: delta.epoch, revision: delta.to };
-        self.at = At::Sent { sent, seen: delta.to };
+        self.at = At::after(&delta);
         // Also when nothing in it shows: whoever asks to be as far as somebody else learns that it is.
         (cursor != position).then_some(Step::Tell(RegionEvent::Delta(delta)))
     }
 
     fn give_answer(&mut self) -> Option<Step> {
         let At::Answered(delta) = std::mem::replace(&mut self.at, At::Start(None)) else { return None };
-        let sent = Position { epoch: delta.epoch, revision: delta.to };
-        self.at = At::Sent { sent, seen: delta.to };
+        self.at = At::after(&delta);
         Some(Step::Tell(RegionEvent::Delta(delta)))
     }
 
@@ -139,13 +147,18 @@ impl Place {
         let page = SnapshotPage { freshness, ..page.clone() };
         self.told = Some(freshness);
         *next += 1;
-        if page.last.is_some() {
-            self.at = At::Sent { sent: page.position, seen: page.position.revision };
+        if let Some(digest) = page.last {
+            self.at = At::Sent { sent: page.position, seen: page.position.revision, digest };
         }
         Step::Tell(RegionEvent::Page(page))
     }
 
-    fn follow(&mut self, sent: Position, seen: Revision, copy: &Replica, at: Position) -> Option<Step> {
+    fn follow(
+        &mut self,
+        (sent, seen, digest): (Position, Revision, Digest),
+        copy: &Replica,
+        at: Position,
+    ) -> Option<Step> {
         if sent.epoch != at.epoch {
             return Some(Step::Pages);
         }
@@ -153,13 +166,14 @@ impl Place {
             return None;
         }
         let Some(mut delta) = copy.changed_since(seen) else { return Some(Step::Pages) };
-        if delta.is_empty() {
-            self.at = At::Sent { sent, seen: delta.to };
+        // Who was touched may be as before.
+        if delta.is_empty() || delta.digest == digest {
+            self.at = At::Sent { sent, seen: delta.to, digest };
             return None;
         }
         // Nothing in (sent, seen] showed, so what the watcher has is the roster at `seen` as well.
         delta.from = sent.revision;
-        self.at = At::Sent { sent: Position { epoch: delta.epoch, revision: delta.to }, seen: delta.to };
+        self.at = At::after(&delta);
         Some(Step::Tell(RegionEvent::Delta(delta)))
     }
 }
