@@ -10,8 +10,8 @@ pub const STATE_DEPTH_MAX: usize = 64;
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
 /// A generation that every client language reads exactly (2^53 − 1). Beyond: `bad_request`.
 pub const GENERATION_MAX: u64 = (1 << 53) - 1;
-/// Control answers that wait while a connection's socket takes no more. Beyond: the connection is shed
-/// (1013), since it asks faster than it reads.
+/// Control frames that wait while a connection's socket takes no more. Beyond: 4429 if the next one is an
+/// answer, since the client asks without reading; 1013 if it was not asked for.
 pub const OUTBOX_FRAMES_MAX: usize = 128;
 /// The first `join` or `watch` must arrive, and a connection without a room find a new one, within this.
 pub const FIRST_MESSAGE_WITHIN: Duration = Duration::from_secs(5);

@@ -267,7 +267,7 @@ impl Hub {
     pub(super) fn end_stay(&mut self, key: ConnKey, room: RoomKey, reason: RemovalReason, cx: &mut Cx<'_>) {
         let Some(name) = self.name_in(key, room) else { return };
         self.drop_stay(key, room, cx.now);
-        self.answer(key, &ServerMessage::Ended { room: name, reason }, cx);
+        self.notify(key, &ServerMessage::Ended { room: name, reason }, cx);
         self.close_if_empty(key, CloseCode::of_ending(reason), cx);
     }
 
@@ -334,12 +334,23 @@ impl Hub {
 
     /// Closes a connection after what it was handed; its sessions are given up.
     pub(super) fn close(&mut self, key: ConnKey, code: CloseCode, reason: ReleaseReason, cx: &mut Cx<'_>) {
+        self.close_because(key, (code, why(code)), reason, cx);
+    }
+
+    /// The same, with words of its own.
+    pub(super) fn close_because(
+        &mut self,
+        key: ConnKey,
+        (code, why): (CloseCode, &'static str),
+        reason: ReleaseReason,
+        cx: &mut Cx<'_>,
+    ) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let last_words = std::mem::take(&mut conn.outbox);
         if !last_words.is_empty() {
             cx.out.push(Effect::Send(key, last_words));
         }
-        cx.out.push(Effect::Close(key, code, why(code)));
+        cx.out.push(Effect::Close(key, code, why));
         self.give_up(key, reason, cx);
     }
 

@@ -28,9 +28,9 @@ pub struct HubCounts {
     pub accepted: u64,
     /// Connections given up for silence.
     pub silent: u64,
-    /// Connections shed: they asked faster than they read, or did not read.
+    /// Connections shed: they did not read.
     pub slow: u64,
-    /// Connections closed for flooding.
+    /// Connections closed for flooding: they said too much, or asked without reading.
     pub flooded: u64,
     /// Requests refused by a rate.
     pub rate_limited: u64,

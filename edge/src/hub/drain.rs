@@ -50,7 +50,7 @@ impl Hub {
     }
 
     fn send_away(&mut self, key: ConnKey, after: Duration, cx: &mut Cx<'_>) {
-        self.answer(key, &ServerMessage::Reconnect { after, reason: "drain" }, cx);
+        self.notify(key, &ServerMessage::Reconnect { after, reason: "drain" }, cx);
         if let Some(conn) = self.conns.get_mut(key) {
             conn.drains = Some(cx.now + after);
         }

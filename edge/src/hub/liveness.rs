@@ -17,6 +17,8 @@ use crate::protocol::{CloseCode, ServerMessage};
 const TICK_HEARTBEAT_PART: u32 = 150;
 /// A timer that is late by this part of a heartbeat was not late: this process did not run.
 const FROZEN_HEARTBEAT_PART: u32 = 2;
+/// For people who read close frames.
+const NO_ROOM: &str = "no room was joined or watched in time";
 
 /// Resolution of the timers of connections.
 pub(super) fn tick_of(timings: &Timings) -> Duration {
@@ -167,8 +169,10 @@ impl Hub {
             return self.close(key, CloseCode::Restart, ReleaseReason::Drain, cx);
         }
         if roomless.is_some_and(|at| at <= cx.now) {
-            let code = if goodbye { CloseCode::Normal } else { CloseCode::Silent };
-            return self.close(key, code, ReleaseReason::TransportLost, cx);
+            // Not silent, perhaps: it may have said anything but where it wants to be.
+            let (code, why) =
+                if goodbye { (CloseCode::Normal, "goodbye") } else { (CloseCode::Silent, NO_ROOM) };
+            return self.close_because(key, (code, why), ReleaseReason::TransportLost, cx);
         }
         if ping {
             self.ping(key, cx);
@@ -213,7 +217,7 @@ impl Hub {
         }
         for (room, within) in expiring {
             if let Some(room) = self.name_in(key, room) {
-                self.answer(key, &ServerMessage::TokenExpiring { room, within }, cx);
+                self.notify(key, &ServerMessage::TokenExpiring { room, within }, cx);
             }
         }
         for room in ended {

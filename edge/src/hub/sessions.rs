@@ -293,16 +293,32 @@ impl Hub {
         self.answer(key, &error, cx);
     }
 
-    /// Queues an answer. A connection that asks faster than it reads is shed.
+    /// Queues an answer. A connection that asks without reading floods.
     pub(super) fn answer(&mut self, key: ConnKey, message: &ServerMessage, cx: &mut Cx<'_>) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.outbox.len() >= OUTBOX_FRAMES_MAX {
+        if !self.queue(key, message) {
+            self.counts.flooded += 1;
+            self.close(key, CloseCode::RateLimited, ReleaseReason::TransportLost, cx);
+        }
+    }
+
+    /// Queues what the client did not ask for. A connection that does not read is shed.
+    pub(super) fn notify(&mut self, key: ConnKey, message: &ServerMessage, cx: &mut Cx<'_>) {
+        if !self.queue(key, message) {
             self.counts.slow += 1;
+            self.close(key, CloseCode::Overloaded, ReleaseReason::Shed, cx);
+        }
+    }
+
+    /// False, and nothing waits any more, if too much did.
+    fn queue(&mut self, key: ConnKey, message: &ServerMessage) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else { return true };
+        if conn.outbox.len() >= OUTBOX_FRAMES_MAX {
             conn.outbox.clear();
-            return self.close(key, CloseCode::Overloaded, ReleaseReason::Shed, cx);
+            return false;
         }
         conn.outbox.push(json::message(message));
         self.touch(key);
+        true
     }
 
     /// What a session that ends by the client's word means to the core.

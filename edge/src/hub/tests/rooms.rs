@@ -220,6 +220,32 @@ fn what_came_since_the_last_flush_waits_for_the_next() {
 }
 
 #[test]
+fn what_is_as_before_at_the_flush_is_told_to_nobody_but_who_saw_otherwise() {
+    let (mut world, key, _) = settled(&["a"]);
+    let mut rev = Value::Null;
+    for round in 0..3 {
+        let name = format!("b{round}");
+        world.commit("r", &[&name], &[]);
+        let frames = world.frames(key);
+        assert_eq!((frames.len(), users(&frames[0]["upserts"])), (1, vec![name.as_str()]));
+        assert_eq!(users(&frames[0]["removals"]), Vec::<&str>::new(), "not of c, who came and went");
+        assert!(round == 0 || frames[0]["prev"] == rev, "it follows what was sent last");
+        rev = frames[0]["rev"].clone();
+        world.pass_ms(10);
+        world.commit("r", &["c"], &[]);
+        let late = watch(&mut world, "bob", None);
+        assert!(users(&world.frames(late)[1]["members"]).contains(&"c"));
+        world.pass_ms(10);
+        world.commit("r", &[], &["c"]);
+        world.pass_ms(200);
+        assert!(world.frames(key).is_empty(), "round {round}");
+        let frames = world.frames(late);
+        assert_eq!((frames.len(), users(&frames[0]["removals"])), (1, vec!["c"]), "it saw c");
+        world.hang_up(late);
+    }
+}
+
+#[test]
 fn a_burst_of_joins_costs_each_receiver_little() {
     let (mut world, first, _) = settled(&["a"]);
     let second = watch(&mut world, "bob", None);

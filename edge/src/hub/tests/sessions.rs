@@ -11,6 +11,8 @@ use presence_model::refusal::Refusal;
 use serde_json::json;
 
 use super::world::*;
+use crate::hub::Input;
+use crate::limits::OUTBOX_FRAMES_MAX;
 use crate::protocol::CloseCode;
 
 #[test]
@@ -326,16 +328,61 @@ fn floods_are_told_then_closed_and_disturb_nobody() {
 }
 
 #[test]
-fn who_asks_faster_than_it_reads_is_shed() {
+fn who_asks_without_reading_floods_at_the_limit_of_answers() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.drain_frames(key);
+    world.clients.get_mut(&key).unwrap().stalled = true;
+    let ping = |world: &mut World| {
+        world.say(key, "ann", r#"{"t":"ping"}"#);
+        world.pass_ms(50);
+    };
+    // The first is being written, the others wait.
+    (0..OUTBOX_FRAMES_MAX).for_each(|_| ping(&mut world));
+    assert_eq!(world.closed(key), None, "below");
+    ping(&mut world);
+    assert_eq!(world.closed(key), None, "at the limit");
+    ping(&mut world);
+    assert_eq!(world.closed(key), Some(CloseCode::RateLimited), "above");
+    assert_eq!((world.hub.counts().flooded, world.hub.counts().slow), (1, 0));
+    assert!(world.take_released().iter().any(|(leases, _)| leases == &[lease(1)]));
+}
+
+#[test]
+fn updates_without_end_of_one_who_does_not_read_are_its_own_fault() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);
     world.clients.get_mut(&key).unwrap().stalled = true;
-    for _ in 0..140 {
+    for n in 0..400 {
+        let text = format!(r#"{{"t":"update","room":"r","state":{n}}}"#);
+        world.say(key, "ann", &text);
+    }
+    assert_eq!(world.closed(key), Some(CloseCode::RateLimited));
+}
+
+#[test]
+fn who_does_not_read_what_it_did_not_ask_for_is_shed() {
+    let mut world = World::linked();
+    let key = world.accept();
+    let rooms = presence_model::limits::ROOMS_PER_CONNECTION_MAX as u64;
+    for n in 0..rooms {
+        let text = join_text("ann", &format!("r{n}"), Some(1), r#","watch":false"#);
+        world.say(key, "ann", &text);
+        let join = world.take_join();
+        world.granted(join.request, lease(n));
+    }
+    world.drain_frames(key);
+    world.clients.get_mut(&key).unwrap().stalled = true;
+    // As many answers as may wait, and one that is being written.
+    for _ in 0..=OUTBOX_FRAMES_MAX {
         world.say(key, "ann", r#"{"t":"ping"}"#);
         world.pass_ms(50);
     }
+    assert_eq!(world.closed(key), None);
+    let ended = LinkDown::EndLease { lease: lease(0), reason: RemovalReason::Evicted };
+    world.give(Input::Link(ended));
     assert_eq!(world.closed(key), Some(CloseCode::Overloaded));
-    assert!(world.take_released().iter().any(|(leases, _)| leases == &[lease(1)]));
+    assert_eq!((world.hub.counts().flooded, world.hub.counts().slow), (0, 1));
 }
 
 #[test]
