@@ -11,6 +11,7 @@
 //! | [`config`] | file, environment and flags, all mistakes at once | [`config::ConfigFlags`], [`config::Loader`], [`config::TimingFlags`] |
 //! | [`command_line`] | command-line mistakes as one line and exit code 64 | [`command_line::parse_or_exit`] |
 //! | [`telemetry`] | logs on standard error, a registry of metrics | [`telemetry::install`], [`telemetry::Metrics`] |
+//! | [`json`] | JSON that is read everywhere | [`json::is_read_everywhere`] |
 //! | [`exposure`] | loopback only, unless protected | [`exposure::require_loopback_unless`] |
 //! | [`release`] | name and version of this software | [`release::release`] |
 //!
@@ -23,6 +24,7 @@ pub mod command_line;
 pub mod config;
 pub mod exit;
 pub mod exposure;
+pub mod json;
 pub mod limits;
 pub mod network;
 pub mod release;

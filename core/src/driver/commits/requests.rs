@@ -5,7 +5,9 @@ use presence_model::id::{RoomId, Roster, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId};
 use presence_model::member;
+use presence_model::profile::State;
 use presence_model::record::EdgeRef;
+use presence_runtime::json::is_read_everywhere;
 use rand::Rng as _;
 
 use super::{JoinWork, Work};
@@ -22,6 +24,9 @@ impl Driver {
                 return self.tell(link, LinkDown::Joined { request, outcome: Err(refusal) });
             }
         };
+        if !is_good(&up.profile.state) {
+            return self.tell(link, LinkDown::Joined { request, outcome: Err(LinkRefusal::BadRequest) });
+        }
         let roster = Roster { region: edge.region.clone(), room: up.room };
         let join = member::Join {
             session: up.session,
@@ -48,6 +53,9 @@ impl Driver {
     pub(in crate::driver) fn on_update(&mut self, link: LinkKey, up: LinkUp, verified: Verified) {
         let Some(edge) = self.links.edge(link) else { return };
         let LinkUp::Update { request, lease, room, user, status, state, token } = up else { return };
+        if state.as_ref().is_some_and(|state| !is_good(state)) {
+            return self.answer_done(link, request, Err(LinkRefusal::BadRequest));
+        }
         let claims = match token {
             None => None,
             Some(_) => match judge(verified, &room, Some(&user)) {
@@ -75,6 +83,11 @@ impl Driver {
         let roster = Roster { region: edge.region, room };
         self.enqueue(roster, user, Work::Leave { link, request, lease });
     }
+}
+
+/// An edge checks what its clients say; what another one lets pass must not reach everybody's readers.
+fn is_good(state: &State) -> bool {
+    is_read_everywhere(state.as_bytes())
 }
 
 /// Judges a token as far as that needs no clock: room, action and, if one is known, the subject.

@@ -2,11 +2,11 @@
 
 use presence_model::claim::TokenRefusal;
 use presence_model::id::{Generation, SessionId};
-use presence_model::link::LinkRefusal;
-use presence_model::profile::Status;
+use presence_model::link::{LinkRefusal, LinkUp, RequestId};
+use presence_model::profile::{State, Status};
 use presence_model::refusal::Refusal;
 
-use super::world::{World, ms, secs, session};
+use super::world::{World, ms, room, secs, session, user};
 use crate::driver::Input;
 
 #[test]
@@ -218,4 +218,32 @@ fn two_cores_decide_about_one_member_at_once_and_both_tabs_are_in() {
     }
     world.run(ms(20));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann left"]);
+}
+
+#[test]
+fn a_state_that_not_every_reader_takes_is_refused_whichever_edge_lets_it_pass() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let state = |json: &'static str| State::new(bytes::Bytes::from_static(json.as_bytes())).unwrap();
+    for bad in ["1e999", r#""\ud800""#, "", "{"] {
+        let mut up = world.join_up("ann", 1);
+        up.profile.state = state(bad);
+        let request = world.send_join(edge, "ann", up);
+        assert_eq!(world.joined(edge, request), Err(LinkRefusal::BadRequest), "{bad}");
+    }
+    let mut up = world.join_up("ann", 1);
+    up.profile.state = state(r#"["\ud83d\ude00",1e308]"#);
+    let request = world.send_join(edge, "ann", up);
+    let lease = world.joined(edge, request).unwrap().lease;
+    let mut say = |json| {
+        let request = RequestId(1_000_000);
+        let (room, user) = (room("r"), user("ann"));
+        let state = Some(state(json));
+        world.say(edge, LinkUp::Update { request, lease, room, user, status: None, state, token: None });
+        let outcome = world.done(edge, request);
+        world.edges[edge].done.remove(&request);
+        outcome
+    };
+    assert_eq!(say(r#"{"a":-1e999}"#), Err(LinkRefusal::BadRequest));
+    assert_eq!(say("1e308"), Ok(None));
 }

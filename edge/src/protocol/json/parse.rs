@@ -10,6 +10,7 @@ use presence_model::limits::{MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX};
 use presence_model::link::Token;
 use presence_model::profile::{Profile, State, Status};
 use presence_model::view::ViewRevision;
+use presence_runtime::json::is_read_everywhere;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -189,6 +190,11 @@ impl<'a> Fields<'a> {
             .map_err(|e| Refusal { code: ErrorCode::TooLarge, message: e.to_string() })?;
         if depth(json) > STATE_DEPTH_MAX {
             return Err(Refusal::bad(format!("state is nested at most {STATE_DEPTH_MAX} deep")));
+        }
+        if !is_read_everywhere(json.as_bytes()) {
+            return Err(Refusal::bad(
+                "state: numbers that a double holds and escapes that are characters are expected",
+            ));
         }
         Ok(Some(state))
     }

@@ -98,8 +98,35 @@ fn a_bad_field_is_told_with_its_room() {
 }
 
 #[test]
+fn what_other_readers_refuse_is_no_state() {
+    let update = |state: &str| format!(r#"{{"t":"update","room":"r","state":{state}}}"#);
+    for state in ["1e999", "[-1e309]", r#""\ud800""#, r#"{"\udc00":1}"#, r#""\ud83d\ud83d""#] {
+        let (code, room, message) = refused(&update(state));
+        assert_eq!((code, room.as_deref()), (ErrorCode::BadRequest, Some("r")), "{state}");
+        assert!(message.starts_with("state: "), "{message}");
+        let elsewhere = format!(r#"{{"t":"leave","room":"r","unknown":{state}}}"#);
+        assert!(
+            matches!(parse(&elsewhere), Ok(ClientMessage::Leave { .. })),
+            "what is not read is not judged"
+        );
+    }
+    for state in ["1e308", "1e-999", r#""\ud83d\ude00""#, r#"{"\ud83d\ude00":null}"#] {
+        assert!(matches!(parse(&update(state)), Ok(ClientMessage::Update { state: Some(_), .. })), "{state}");
+    }
+}
+
+#[test]
+fn blank_names_are_refused() {
+    for name in [" ", "\\t", "\\u200b", "\u{3000}"] {
+        let (code, room, message) = refused(&format!(r#"{{"t":"leave","room":"{name}"}}"#));
+        assert_eq!((code, room), (ErrorCode::BadRequest, None));
+        assert!(message.ends_with("must have a character that can be seen"), "{message}");
+    }
+}
+
+#[test]
 fn odd_names_are_names() {
-    for name in ["__proto__", "constructor", "\\u0000", "\\n\\u001b[31m", "\u{202e}مرحبا", &"😀".repeat(63)]
+    for name in ["__proto__", "constructor", "\\u0000a", "\\n\\u001b[31m", "\u{202e}مرحبا", &"😀".repeat(63)]
     {
         let text = format!(r#"{{"t":"leave","room":"{name}"}}"#);
         assert!(matches!(parse(&text), Ok(ClientMessage::Leave { .. })), "{name}");
