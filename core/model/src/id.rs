@@ -7,13 +7,21 @@ use smol_str::SmolStr;
 use crate::limits::{NAME_BYTES_MAX, SESSION_CHARS_MAX, SESSION_CHARS_MIN};
 
 /// Why a name was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Rooms, users, regions and edges have at least one byte.
     #[error("{kind} must not be empty")]
     Empty {
         /// What was being named.
         kind: &'static str,
+    },
+    /// Nothing of it can be seen: white space, control and invisible characters alone.
+    #[error("{kind} {name:?} must have a character that can be seen")]
+    Blank {
+        /// What was being named.
+        kind: &'static str,
+        /// As given.
+        name: SmolStr,
     },
     /// Longer than [`NAME_BYTES_MAX`] bytes of UTF-8.
     #[error("{kind} has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed")]
@@ -40,15 +48,18 @@ macro_rules! name {
         pub struct $type(SmolStr);
 
         impl $type {
-            /// Checks a name: 1 to 255 bytes of UTF-8, any characters.
+            /// Checks a name: 1 to 255 bytes of UTF-8, any characters, one of which can be seen.
             ///
             /// # Errors
-            /// [`NameError`] when empty or too long.
+            /// [`NameError`] when empty, too long or blank.
             pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
                 let name = name.as_ref();
                 match name.len() {
                     0 => Err(NameError::Empty { kind: $kind }),
                     bytes if bytes > NAME_BYTES_MAX => Err(NameError::TooLong { kind: $kind, bytes }),
+                    _ if name.chars().all(is_invisible) => {
+                        Err(NameError::Blank { kind: $kind, name: SmolStr::new(name) })
+                    }
                     _ => Ok(Self(SmolStr::new(name))),
                 }
             }
@@ -118,6 +129,19 @@ pub fn escape_into(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 pub fn is_unsafe_to_print(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// Whether a character shows nothing by itself. The list is of those that names were blank by, not of all that
+/// Unicode may add: a name is told apart by its bytes, whatever it looks like.
+fn is_invisible(c: char) -> bool {
+    c.is_whitespace()
+        || is_unsafe_to_print(c)
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'
+                ..='\u{180f}'
+        )
+        || matches!(c, '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// One tab, device or process of a user in a room; keeps its id over reconnects.
@@ -217,5 +241,36 @@ pub struct Roster {
 impl fmt::Display for Roster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.region, self.room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_be_seen_and_fits() {
+        let longest = "x".repeat(NAME_BYTES_MAX);
+        for good in [
+            "a",
+            " a ",
+            "\u{200b}a",
+            "\u{e9}",
+            "e\u{301}",
+            "__proto__",
+            "\u{1f469}\u{200d}\u{1f680}",
+            &longest,
+        ] {
+            assert_eq!(UserId::new(good).map(|name| name.as_str().to_owned()), Ok(good.to_owned()));
+        }
+        for blank in
+            [" ", "\t\n", "\u{a0}", "\u{3000}", "\u{200b}\u{feff}", "\0", "\u{3164}", "\u{2800} \u{ad}"]
+        {
+            let told = UserId::new(blank).unwrap_err();
+            assert_eq!(told, NameError::Blank { kind: "user", name: blank.into() });
+            assert!(!told.to_string().chars().any(is_unsafe_to_print), "{told}");
+        }
+        assert_eq!(RoomId::new(""), Err(NameError::Empty { kind: "room" }));
+        assert_eq!(RoomId::new(longest + "x"), Err(NameError::TooLong { kind: "room", bytes: 256 }));
     }
 }
