@@ -56,9 +56,37 @@ pub(crate) struct DevArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) timings: TimingFlags,
+    pub(crate) timings: DevTimings,
     #[command(flatten)]
     pub(crate) logs: LogFlags,
+}
+
+/// Timers, shorter here than elsewhere.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct DevTimings {
+    /// How often a session is to be heard (3s)
+    #[arg(long, value_name = "DURATION")]
+    heartbeat: Option<String>,
+    /// How long one renewal carries (12s)
+    #[arg(long, value_name = "DURATION")]
+    lease_ttl: Option<String>,
+    /// How long a lost transport may take to come back (5s)
+    #[arg(long, value_name = "DURATION")]
+    grace: Option<String>,
+    /// After how long an edge whose link broke is lost (4s)
+    #[arg(long, value_name = "DURATION")]
+    edge_lost: Option<String>,
+    /// How often other regions are merged (20s)
+    #[arg(long, value_name = "DURATION")]
+    merge_interval: Option<String>,
+}
+
+impl DevTimings {
+    /// The same, as every binary has them.
+    pub(crate) fn flags(&self) -> TimingFlags {
+        let Self { heartbeat, lease_ttl, grace, edge_lost, merge_interval } = self.clone();
+        TimingFlags { heartbeat, lease_ttl, grace, edge_lost, merge_interval }
+    }
 }
 
 /// Where keys go.
@@ -153,4 +181,30 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) core: CoreArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use presence_model::timing::{Timings, TimingsGiven};
+
+    use super::*;
+
+    #[test]
+    fn the_help_of_dev_tells_its_own_timers() {
+        let timings = Timings::derive(TimingsGiven::DEMO).unwrap();
+        let command = Presence::command();
+        let dev = command.find_subcommand("dev").unwrap();
+        for (name, span) in [
+            ("heartbeat", timings.heartbeat),
+            ("lease_ttl", timings.lease_ttl),
+            ("grace", timings.grace),
+            ("edge_lost", timings.edge_lost),
+            ("merge_interval", timings.merge_interval),
+        ] {
+            let argument = dev.get_arguments().find(|argument| argument.get_id() == name).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.ends_with(&format!("({})", humantime::format_duration(span))), "{help}");
+        }
+    }
 }

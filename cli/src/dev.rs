@@ -27,7 +27,7 @@ use presence_runtime::command_line::refuse;
 use presence_runtime::config::{Mistakes, derive_timings};
 use presence_runtime::network::{Listener, Network};
 use presence_runtime::shutdown::Shutdown;
-use presence_runtime::telemetry::{self, LogFlags, Metrics};
+use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tokens::{GeneratedKeys, Issuer, KeySet, Verifier};
 use tower::ServiceExt as _;
 
@@ -56,19 +56,15 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
             "{address}: presence dev hands out tokens to everybody, so it stays on loopback; example: 127.0.0.1:4700"
         )));
     }
-    if let Err(bad) = telemetry::install(&quiet(&args.logs), &Clock::system()) {
+    // The addresses are to be read.
+    if let Err(bad) = telemetry::install(&args.logs.quiet(), &Clock::system()) {
         return Ok(refuse(&bad));
     }
     tokio::runtime::Runtime::new()?.block_on(serve(args, timings))
 }
 
-/// Warnings only, unless asked otherwise: the addresses are to be read.
-fn quiet(logs: &LogFlags) -> LogFlags {
-    LogFlags { log: logs.log.clone().or_else(|| Some("warn".to_owned())), ..logs.clone() }
-}
-
 fn timings(args: &DevArgs) -> Result<Timings, Mistakes> {
-    let mut timings = derive_timings(args.timings.given()?.or(TimingsGiven::DEMO))?;
+    let mut timings = derive_timings(args.timings.flags().given()?.or(TimingsGiven::DEMO))?;
     timings.drain_window = DRAIN_WINDOW;
     Ok(timings)
 }
@@ -110,12 +106,22 @@ async fn serve(args: DevArgs, timings: Timings) -> anyhow::Result<ExitCode> {
         .spawn("relay", relay::run(listener, edge.listen, world.network.clone(), cuts, core_ends.token()));
     announce(&args, &addresses, &world.timings)?;
 
-    let edge_end = edge.finished(END_WITHIN).await;
+    let told = world.shutdown.token();
+    let stopping = async {
+        told.cancelled().await;
+        paint::hint("stopping: clients are told, and their sessions released");
+        std::future::pending().await
+    };
+    let edge_end = tokio::select! {
+        end = edge.finished(END_WITHIN) => end,
+        never = stopping => match never {},
+    };
     core_ends.begin();
     let core_end = core.finished(END_WITHIN).await;
     edge_end.context("the edge")?;
     core_end.context("the core")?;
     relay_ends.finished(&world.clock, END_WITHIN).await.context("the relay")?;
+    paint::hint("stopped");
     Ok(ExitCode::SUCCESS)
 }
 

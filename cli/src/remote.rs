@@ -1,6 +1,6 @@
 //! Asking a core that runs elsewhere.
 
-use presence_client::{Client, ClientSettings, Deps};
+use presence_client::{Client, ClientError, ClientSettings, Deps};
 use presence_model::replica::Freshness;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
@@ -17,8 +17,26 @@ where
     runtime.block_on(async {
         let settings = ClientSettings::new(core.core.clone(), rand::random());
         let deps = Deps { network: Network::tcp(), clock: Clock::system() };
-        ask(Client::new(settings, deps)?).await
+        ask(Client::new(settings, deps)?).await.map_err(|error| name_core(error, &core.core))
     })
+}
+
+/// What the transport says of a peer that is no core, or of nobody, helps no one by itself.
+fn name_core(error: anyhow::Error, asked: &[String]) -> anyhow::Error {
+    match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Unreachable(_) | ClientError::TimedOut(_)) => error.context(format!(
+            "no presence core answers at {}; --core takes the gRPC address of a core, such as http://127.0.0.1:4701",
+            asked.join(", ")
+        )),
+        Some(
+            ClientError::Address(_)
+            | ClientError::Refused(_)
+            | ClientError::Contract(_)
+            | ClientError::NotWatched(_)
+            | ClientError::Ended,
+        )
+        | None => error,
+    }
 }
 
 /// How fresh something is, for scripts.

@@ -45,7 +45,9 @@ fn main() -> ExitCode {
                         `presence keys DIR` makes a pair",
         );
     };
-    if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
+    // Whoever asks for a check wants the answer alone.
+    let logs = if flags.config.check { flags.logs.quiet() } else { flags.logs.clone() };
+    if let Err(bad) = telemetry::install(&logs, &Clock::system()) {
         return refuse(&bad);
     }
     let run = run(configuration, timings, jwks, flags.json, flags.config.check);

@@ -1,9 +1,9 @@
 //! Why somebody is shown, or not, as a few sentences for a person (G12).
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use presence_model::id::{RoomId, UserId};
+use presence_model::id::{RoomId, UserId, escape_into};
 use presence_model::member::{self, Shortened};
 use presence_model::reason::RemovalReason;
 use presence_model::record::{LeaseState, SessionRecord, Tombstone};
@@ -85,8 +85,12 @@ pub fn heartbeat_age(session: &SessionRecord, explained: &Explained) -> Option<D
 
 fn session_story(session: &SessionRecord, explained: &Explained) -> String {
     let who = format!(
-        "Session {} (generation {}) is on edge {} in {}",
-        session.session, session.generation, session.edge.name, session.edge.region
+        "Session {} (generation {}{}) is on edge {} in {}",
+        session.session,
+        session.generation,
+        Client(&session.client),
+        session.edge.name,
+        session.edge.region
     );
     let heard = heartbeat_age(session, explained).map(ago).unwrap_or_else(|| "an unknown time".to_owned());
     match lease_of(session, explained) {
@@ -98,6 +102,19 @@ fn session_story(session: &SessionRecord, explained: &Explained) -> String {
             ahead(deadline, explained.now)
         ),
         None => format!("{who}, but has no lease: it is removed unless its edge brings it back."),
+    }
+}
+
+/// The release name a client gave itself, if it did; harmless wherever it is read.
+struct Client<'a>(&'a str);
+
+impl fmt::Display for Client<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        f.write_str(", client ")?;
+        escape_into(self.0, f)
     }
 }
 

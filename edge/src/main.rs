@@ -49,7 +49,9 @@ fn main() -> ExitCode {
         Ok(checked) => checked,
         Err(mistakes) => return refuse(&mistakes),
     };
-    if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
+    // Whoever asks for a check wants the answer alone.
+    let logs = if flags.config.check { flags.logs.quiet() } else { flags.logs.clone() };
+    if let Err(bad) = telemetry::install(&logs, &Clock::system()) {
         return refuse(&bad);
     }
     let run = run(checked, &flags);
@@ -73,6 +75,12 @@ fn check(configuration: Configuration, timings: Timings) -> Result<Checked, Stri
     if configuration.core.is_empty() {
         mistakes.push("core = []: must name a core; example: core = [\"http://127.0.0.1:4701\"]".to_owned());
     }
+    mistakes.extend(configuration.mistaken_origins().map(|origin| {
+        format!(
+            "origins: {origin:?} is the origin of no page: scheme://host, small letters, a port only if it is not \
+             the scheme's own, or * for all; example: https://app.example"
+        )
+    }));
     let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
     if let Err(exposed) =
         require_loopback_unless(protection, configuration.listen, "the WebSocket listener", "TLS")

@@ -11,6 +11,8 @@ use presence_runtime::config::{
 use presence_runtime::telemetry::LogFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::ws::handshake::is_origin;
+
 pub use crate::ws::handshake::Origins;
 
 /// Prefix of the environment variables: `PRESENCE_EDGE__LISTEN`.
@@ -139,6 +141,11 @@ impl Default for Configuration {
 }
 
 impl Configuration {
+    /// Listed origins that no page has.
+    pub fn mistaken_origins(&self) -> impl Iterator<Item = &str> {
+        self.origins.iter().map(String::as_str).filter(|origin| *origin != "*" && !is_origin(origin))
+    }
+
     /// Which pages may connect.
     #[must_use]
     pub fn origins(&self) -> Origins {
@@ -247,6 +254,48 @@ mod tests {
             Origins::Listed(vec!["https://a".into(), "https://b".into()])
         );
         assert_eq!(origins("*"), Origins::Any);
+    }
+
+    #[test]
+    fn what_no_page_has_is_no_origin() {
+        let good = [
+            "*",
+            "https://app.example",
+            "http://localhost:5173",
+            "https://app.example:8443",
+            "http://[::1]:3000",
+            "http://app.example:443",
+            "capacitor://localhost",
+            "https://xn--bcher-kva.example",
+        ];
+        let bad = [
+            "foo",
+            "",
+            "app.example",
+            "https://",
+            "https://app.example/",
+            "https://app.example/page",
+            "https://App.example",
+            "https://app.example:443",
+            "http://app.example:80",
+            "https://app.example:",
+            "https://user@app.example",
+            "https://*.example",
+            "null",
+            "https://b\u{fc}cher.example",
+            " https://app.example",
+        ];
+        let listed = |origins: &[&str]| Configuration {
+            origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
+            ..Configuration::default()
+        };
+        assert_eq!(
+            listed(&good).mistaken_origins().count(),
+            0,
+            "{:?}",
+            listed(&good).mistaken_origins().next()
+        );
+        assert_eq!(listed(&bad).mistaken_origins().collect::<Vec<_>>(), bad);
     }
 
     #[test]

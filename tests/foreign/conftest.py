@@ -34,13 +34,13 @@ def binary() -> pathlib.Path:
 class Dev:
     """A running `presence dev`."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options) -> None:
         command = [
             str(binary()), "dev", "--json",
             "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
             "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s",
         ]  # fmt: skip
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
         line = self.process.stdout.readline()
         assert line, f"presence dev ended with {self.process.wait(10)}"
         self.addresses = json.loads(line)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import urllib.error
 import uuid
 
 import pytest
@@ -247,3 +248,66 @@ def test_names_are_only_names(dev):
             await actor.close()
 
     run(story())
+
+
+async def until_closed(client, within=10):
+    """All frames up to the end."""
+    frames = []
+    with pytest.raises(ConnectionClosed):
+        async with asyncio.timeout(within):
+            while True:
+                frames.append(json.loads(await client.socket.recv()))
+    return frames
+
+
+def test_who_asks_without_reading_is_told_that_it_floods(dev):
+    async def story():
+        name = room()
+        client, other = await Client.open(dev), await Client.open(dev)
+        await client.join(name, "anna")
+        await other.watch(name)
+        for number in range(400):
+            await client.send({"t": "update", "room": name, "state": number})
+        await until_closed(client)
+        assert client.socket.close_code == 4429, client.socket.close_reason
+        await other.send({"t": "ping"})
+        await other.until(lambda frame: frame["t"] == "pong")
+        await other.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("state", ["1e999", "[-1e309]", r'"\ud800"', r'{"\udc00": 1}'])
+def test_a_state_that_other_readers_refuse_is_refused(dev, state):
+    async def story():
+        name = room()
+        client = await Client.open(dev)
+        await client.join(name, "anna")
+        await client.socket.send(f'{{"t":"update","room":"{name}","state":{state}}}')
+        error = await client.until(lambda frame: frame["t"] == "error")
+        assert (error["code"], error["room"]) == ("bad_request", name)
+        await client.socket.send(f'{{"t":"update","room":"{name}","state":["\\ud83d\\ude00",1e308]}}')
+        await client.until(lambda _: client.members["anna"]["state"] == ["😀", 1e308])
+        await client.close()
+
+    run(story())
+
+
+def test_who_names_no_room_is_told_so(dev):
+    async def story():
+        client = await Client.open(dev)
+        for _ in range(6):
+            await client.send({"t": "ping"})
+            await asyncio.sleep(0.5)
+        await until_closed(client)
+        assert client.socket.close_code == 4408
+        assert client.socket.close_reason == "no room was joined or watched in time"
+
+    run(story())
+
+
+@pytest.mark.parametrize("user", [" ", "\u200b", "\u3000\t"])
+def test_nobody_has_a_name_that_cannot_be_seen(dev, user):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        dev.token(user, room())
+    assert refused.value.code == 400 and b"can be seen" in refused.value.read()

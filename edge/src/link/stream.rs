@@ -54,8 +54,14 @@ impl Ends {
     }
 
     async fn finish(&self, end: Result<(), End>) {
-        if let Err(end) = end {
-            tracing::info!(stream = ?self.kind, %end, "a stream to a core is over");
+        match end {
+            Ok(()) => {}
+            Err(end @ (End::Connect(_) | End::Status(_) | End::Malformed(_))) => {
+                tracing::warn!(stream = ?self.kind, %end, "no stream to a core: it is tried again");
+            }
+            Err(end @ (End::Ended | End::NobodyListens)) => {
+                tracing::info!(stream = ?self.kind, %end, "a stream to a core is over");
+            }
         }
         // If nobody listens, nobody waits for it.
         let _ = self.say(What::Lost).await;

@@ -52,6 +52,27 @@ impl Origins {
     }
 }
 
+/// Whether a browser may say this of a page: `scheme://host[:port]` in small letters, without a port that is the
+/// scheme's own. Anything else would never match.
+#[must_use]
+pub fn is_origin(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return false };
+    let own_port = match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    };
+    let port = authority.port_u16();
+    let plain =
+        port.map_or_else(|| authority.host().to_owned(), |port| format!("{}:{port}", authority.host()));
+    !authority.host().is_empty()
+        && !authority.host().contains('*')
+        && (port.is_none() || port != own_port)
+        && text == format!("{scheme}://{plain}")
+        && text == text.to_ascii_lowercase()
+}
+
 fn is_same_host(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     let host_of = |text: &HeaderValue| {
         let uri = text.to_str().ok()?.parse::<Uri>().ok()?;

@@ -33,7 +33,7 @@ impl Default for ClientSettings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// Not `http://host:port`.
-    #[error("{url:?} is not a server address such as http://127.0.0.1:4700")]
+    #[error("{url:?} is not a server address such as http://127.0.0.1:4701")]
     Address {
         /// As given.
         url: String,

@@ -27,6 +27,14 @@ pub struct LogFlags {
     pub log_format: LogFormat,
 }
 
+impl LogFlags {
+    /// Warnings only, unless asked otherwise.
+    #[must_use]
+    pub fn quiet(&self) -> Self {
+        Self { log: self.log.clone().or_else(|| Some("warn".to_owned())), ..self.clone() }
+    }
+}
+
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {

@@ -1,0 +1,79 @@
+"""What the commands say to a person who got something wrong, and when they end."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+from conftest import Dev, binary
+
+
+def presence(*arguments, program="presence"):
+    path = binary().with_name(program)
+    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=30, env={"PATH": os.environ["PATH"]})
+
+
+@pytest.mark.parametrize("command", [["room", "r"], ["watch", "r"], ["explain", "r", "u"]])
+def test_who_asks_a_port_that_is_no_core_is_told_so(dev, command):
+    address = dev.http.removeprefix("http://")
+    told = presence(*command, "--core", f"http://{address}")
+    assert told.returncode == 1
+    assert f"no presence core answers at http://{address}" in told.stderr and "gRPC" in told.stderr
+
+
+def test_the_example_for_a_core_is_its_grpc_port():
+    told = presence("watch", "r", "--core", "127.0.0.1:4701")
+    assert "such as http://127.0.0.1:4701" in told.stderr
+
+
+def test_the_help_of_dev_tells_its_own_timers():
+    told = presence("dev", "--help").stdout
+    assert "(3s)" in told and "(12s)" in told and "(15s)" not in told
+
+
+@pytest.mark.parametrize("origin", ["foo", "https://app.example/", "https://app.example:443"])
+def test_an_origin_that_no_page_has_is_a_mistake(origin, tmp_path):
+    assert presence("keys", str(tmp_path)).returncode == 0
+    keys = ["--jwks", str(tmp_path / "jwks.json"), "--check"]
+    told = presence("--origins", origin, *keys, program="presence-edge")
+    assert told.returncode == 64 and origin in told.stderr, told
+    told = presence("--origins", "https://app.example,*", *keys, program="presence-edge")
+    assert told.returncode == 0, told
+
+
+@pytest.mark.parametrize("program", ["presence-edge", "presence-core"])
+def test_a_check_answers_and_says_nothing_else(program, tmp_path):
+    presence("keys", str(tmp_path))
+    told = presence("--check", "--jwks", str(tmp_path / "jwks.json"), program=program)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "the configuration is good\n", "")
+
+
+def test_an_edge_without_a_core_warns(tmp_path):
+    presence("keys", str(tmp_path))
+    # Port 9 is discard: nobody listens there.
+    command = [
+        binary().with_name("presence-edge"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+        "--core", "http://127.0.0.1:9", "--jwks", str(tmp_path / "jwks.json"),
+    ]  # fmt: skip
+    edge = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        lines = (line for line in edge.stderr if "127.0.0.1:9" in line)
+        assert " WARN " in next(lines)
+    finally:
+        edge.kill()
+        edge.wait(10)
+        edge.stderr.close()
+
+
+def test_dev_says_that_it_stops_and_that_it_has():
+    dev = Dev(stderr=subprocess.PIPE)
+    dev.process.send_signal(signal.SIGINT)
+    _, said = dev.process.communicate(timeout=20)
+    assert dev.process.returncode == 0
+    assert [line.split(":")[1].strip() for line in said.splitlines()] == ["stopping", "stopped"]
+
+
+def test_a_token_of_a_blank_user_is_not_signed(tmp_path):
+    presence("keys", str(tmp_path))
+    told = presence("token", "--key", str(tmp_path / "key.pem"), "--user", " ", "--room", "r")
+    assert told.returncode == 1 and told.stdout == "" and "can be seen" in told.stderr
