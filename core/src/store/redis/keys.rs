@@ -130,7 +130,8 @@ mod tests {
             let later: Vec<_> = entries.iter().filter(|entry| entry.as_slice() > &start[1..]).collect();
             assert_eq!(later, entries.iter().filter(|entry| *entry > &pair[1]).collect::<Vec<_>>());
             let (start, end) = room_range(name, None);
-            let within = entries.iter().filter(|e| **e >= start[1..] && e.as_slice() < &end[1..]).count();
+            let within =
+                entries.iter().filter(|e| e.as_slice() >= &start[1..] && e.as_slice() < &end[1..]).count();
             assert_eq!(within, 2 * names.iter().filter(|other| other.starts_with(name)).count(), "{name:?}");
         }
         assert_eq!(room_of(b"no end"), None);
