@@ -34,6 +34,7 @@ use presence_model::time::{Mono, StoreTime};
 use presence_model::watch::{WatchDown, WatchRefusal, WatchUp};
 
 use rand::{SeedableRng as _, rngs::StdRng};
+use smol_str::SmolStr;
 
 use self::clock::StoreClock;
 use self::commits::Commits;
@@ -95,6 +96,8 @@ pub enum Input {
     WatchOpened(WatchKey),
     /// A watcher said something.
     Watch(WatchKey, WatchUp),
+    /// A watcher asked for a room in a way that is out of bounds: what is wrong, for people.
+    WatchMalformed(WatchKey, RoomId, SmolStr),
     /// A watcher's stream can take more: everything given out before has been written.
     WatchReady(WatchKey),
     /// A watcher went.
@@ -120,8 +123,8 @@ pub enum Effect {
     CloseLink(LinkKey, CloseReason),
     /// Tell a watcher; answered by `WatchReady` when written.
     Watch(WatchKey, Vec<WatchDown>),
-    /// End a watch.
-    CloseWatch(WatchKey, WatchRefusal),
+    /// End a watch that does not read.
+    CloseWatch(WatchKey),
     /// Answer a question.
     Answer(QueryKey, Result<Answer, QueryRefusal>),
     /// A line of the transition log.
@@ -348,6 +351,9 @@ impl Driver {
             Input::LinkClosed(key, end) => self.on_link_closed(key, end),
             Input::WatchOpened(key) => self.on_watch_opened(key),
             Input::Watch(key, message) => self.on_watch_up(key, message),
+            Input::WatchMalformed(key, room, what) => {
+                self.refuse_room(key, room, WatchRefusal::BadRequest(what));
+            }
             Input::WatchReady(key) => self.on_watch_ready(key),
             Input::WatchClosed(key) => self.on_watch_closed(key),
             Input::Query(key, query) => self.on_query(key, query),

@@ -8,9 +8,10 @@ mod task;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use presence_model::id::EdgeName;
+use presence_model::id::{EdgeName, RoomId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
-use presence_model::watch::{WatchDown, WatchRefusal, WatchUp};
+use presence_model::watch::{WatchDown, WatchUp};
+use smol_str::SmolStr;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::task::DriverTask;
@@ -42,8 +43,8 @@ pub enum LinkEvent {
 pub enum WatchEvent {
     /// Tell the watcher, then report with [`WatchWriter::written`].
     Down(Vec<WatchDown>),
-    /// End the stream.
-    Close(WatchRefusal),
+    /// End the stream: the watcher does not read.
+    TooSlow,
 }
 
 /// The driver's task is gone: the process is on its way out.
@@ -179,6 +180,14 @@ impl WatchHandle {
     /// [`Stopped`].
     pub async fn up(&self, up: WatchUp) -> Result<(), Stopped> {
         self.handle.send(Command::Input(Input::Watch(self.key, up))).await
+    }
+
+    /// The watcher asked for a room in a way that is out of bounds: what is wrong, for people.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn malformed(&self, room: RoomId, what: SmolStr) -> Result<(), Stopped> {
+        self.handle.send(Command::Input(Input::WatchMalformed(self.key, room, what))).await
     }
 
     /// The watcher went.

@@ -26,8 +26,8 @@ pub enum ServiceError {
     /// Good credentials, but not for this.
     #[error("the credentials are not for this")]
     Forbidden,
-    /// The core does not know the edge's region.
-    #[error("the region of the edge is not known here")]
+    /// The core does not know the edge's region, or one that a watcher names.
+    #[error("the region is not known here")]
     UnknownRegion,
     /// A link with a higher number is known.
     #[error("a link with a higher number is known")]
@@ -123,10 +123,7 @@ impl ServiceError {
         let retry_after = details.retry_info().and_then(|retry| retry.retry_delay).unwrap_or_default();
         Some(match reason {
             ErrorReason::Unspecified => return None,
-            ErrorReason::BadRequest => {
-                let text = status.message();
-                Self::BadRequest(text.strip_prefix("bad request: ").unwrap_or(text).to_owned())
-            }
+            ErrorReason::BadRequest => Self::BadRequest(bad_request(status.message()).to_owned()),
             ErrorReason::Unauthorized => Self::Unauthorized,
             ErrorReason::Forbidden => Self::Forbidden,
             ErrorReason::UnknownRegion => Self::UnknownRegion,
@@ -144,6 +141,11 @@ impl ServiceError {
 }
 
 const PREFIX: &str = "ERROR_REASON_";
+
+/// What is wrong with a request, out of the message of [`ServiceError::BadRequest`].
+pub(crate) fn bad_request(message: &str) -> &str {
+    message.strip_prefix("bad request: ").unwrap_or(message)
+}
 
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
@@ -172,7 +174,8 @@ impl From<WireError> for Status {
 impl From<WatchRefusal> for ServiceError {
     fn from(refusal: WatchRefusal) -> Self {
         match refusal {
-            WatchRefusal::BadRequest => Self::BadRequest("malformed request".to_owned()),
+            WatchRefusal::BadRequest(what) => Self::BadRequest(what.into()),
+            WatchRefusal::UnknownRegion => Self::UnknownRegion,
             WatchRefusal::Forbidden => Self::Forbidden,
             WatchRefusal::TooManyRooms => Self::TooManyRooms,
             WatchRefusal::Unavailable { retry_after } => Self::Unavailable { retry_after },

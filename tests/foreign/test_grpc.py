@@ -17,7 +17,8 @@ class Watch:
     def __init__(self, modules, channel, room):
         self.modules, self.watch = modules, modules["watch"]
         self.requests = queue.Queue()
-        self.requests.put(self.watch.WatchRequest(open=self.watch.OpenRoom(room=room)))
+        members = self.watch.WATCH_LEVEL_MEMBERS
+        self.requests.put(self.watch.WatchRequest(open=self.watch.OpenRoom(room=room, level=members)))
         stub = modules["watch_grpc"].PresenceServiceStub(channel)
         self.call = stub.Watch(iter(self.requests.get, None))
         self.members, self.removals, self.revision, self.complete = {}, [], None, False

@@ -42,7 +42,10 @@ impl ClientError {
             Self::Unreachable(_) | Self::TimedOut(_) => Some(Duration::ZERO),
             Self::NotWatched(WatchRefusal::Unavailable { retry_after }) => Some(*retry_after),
             Self::NotWatched(
-                WatchRefusal::BadRequest | WatchRefusal::Forbidden | WatchRefusal::TooManyRooms,
+                WatchRefusal::BadRequest(_)
+                | WatchRefusal::UnknownRegion
+                | WatchRefusal::Forbidden
+                | WatchRefusal::TooManyRooms,
             )
             | Self::Address(_)
             | Self::Contract(_)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use crate::cursor::Cursor;
 use crate::id::{RegionId, RoomId};
 use crate::time::StoreTime;
@@ -49,9 +51,12 @@ pub enum WatchUp {
 /// Why a room is not watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchRefusal {
-    /// The request was out of bounds.
-    #[error("malformed request")]
-    BadRequest,
+    /// The request was out of bounds: the field and the rule, for people.
+    #[error("bad request: {0}")]
+    BadRequest(SmolStr),
+    /// It names a region that is not served here; asking again is of no use.
+    #[error("a region is not known here")]
+    UnknownRegion,
     /// Not for this watcher.
     #[error("not allowed")]
     Forbidden,

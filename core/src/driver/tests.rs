@@ -6,6 +6,7 @@ mod joins;
 mod lowered;
 mod outages;
 mod queries;
+mod refusals;
 mod releases;
 mod silence;
 mod watching;

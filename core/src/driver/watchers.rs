@@ -9,6 +9,7 @@ mod send;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use presence_model::cursor::Cursor;
 use presence_model::id::{RegionId, RoomId, Roster};
 use presence_model::time::Mono;
 use presence_model::watch::{OpenRoom, WatchDown, WatchRefusal, WatchUp};
@@ -116,54 +117,48 @@ impl Driver {
     }
 
     fn open_room(&mut self, key: WatchKey, open: OpenRoom) {
-        let regions = self.regions_of(&open);
-        let retry_after = self.retry_after();
-        let now = self.now;
+        let Some(watch) = self.watchers.watches.get(&key) else { return };
         let room = open.room.clone();
-        let Some(watch) = self.watchers.watches.get_mut(&key) else { return };
-        let again = watch.rooms.remove(&room);
-        let refusal = if regions.is_empty() {
-            Some(WatchRefusal::Unavailable { retry_after })
-        } else {
-            (watch.rooms.len() >= ROOMS_PER_WATCH_MAX).then_some(WatchRefusal::TooManyRooms)
-        };
-        let refused = refusal.is_some();
-        if let Some(refusal) = refusal {
-            watch.unanswered.remove(&room);
-            if watch.notes.len() >= WATCH_NOTES_MAX {
-                self.out.push(Effect::CloseWatch(key, refusal));
-                return self.on_watch_closed(key);
-            }
-            watch.notes.push(WatchDown::Refused { room: room.clone(), refusal });
-            self.watchers.active.insert(key);
-        } else {
-            let place = |region: &RegionId| {
-                let get = |cursor: &Option<_>| {
-                    cursor.as_ref().and_then(|c: &presence_model::cursor::Cursor| c.get(region))
-                };
-                Place::new(get(&open.cursor), get(&open.at_least))
-            };
-            let places = regions.iter().map(|region| (region.clone(), place(region))).collect();
-            let watched = Watched { open, regions: places, count: None, not_before: now };
-            watch.rooms.insert(room.clone(), watched);
-            watch.unanswered.insert(room.clone());
+        let has_place = watch.rooms.contains_key(&room) || watch.rooms.len() < ROOMS_PER_WATCH_MAX;
+        if !open.home.iter().chain(&open.regions).all(|region| self.serves(region)) {
+            return self.refuse_room(key, room, WatchRefusal::UnknownRegion);
         }
+        if !has_place {
+            return self.refuse_room(key, room, WatchRefusal::TooManyRooms);
+        }
+        let regions = if open.regions.is_empty() { self.regions.clone() } else { open.regions.clone() };
+        let place = |region: &RegionId| {
+            let get = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.get(region));
+            (region.clone(), Place::new(get(&open.cursor), get(&open.at_least)))
+        };
+        let places = regions.iter().map(place).collect();
+        let watched = Watched { open, regions: places, count: None, not_before: self.now };
+        let again = self.watchers.watches.get_mut(&key).and_then(|watch| {
+            watch.unanswered.insert(room.clone());
+            watch.rooms.insert(room.clone(), watched)
+        });
         // Watched first and unwatched after: a room opened again keeps its copy.
-        for region in regions.iter().filter(|_| !refused) {
+        for region in &regions {
             self.watch_roster(&Roster { region: region.clone(), room: room.clone() }, key);
         }
         for region in again.into_iter().flat_map(|again| again.regions.into_keys()) {
-            if refused || !regions.contains(&region) {
+            if !regions.contains(&region) {
                 self.unwatch_roster(&Roster { region, room: room.clone() }, key);
             }
         }
         self.watchers.touch(key, &room);
     }
 
-    /// The regions served here that a watcher wants.
-    fn regions_of(&self, open: &OpenRoom) -> Vec<RegionId> {
-        let wanted = |region: &&RegionId| open.regions.is_empty() || open.regions.contains(region);
-        self.regions.iter().filter(wanted).cloned().collect()
+    /// Says that a room is not watched, for this reason: not any more, if it was. Who lets such answers
+    /// pile up unread is let go.
+    pub(super) fn refuse_room(&mut self, key: WatchKey, room: RoomId, refusal: WatchRefusal) {
+        self.close_room(key, &room);
+        let Some(watch) = self.watchers.watches.get(&key) else { return };
+        if watch.notes.len() >= WATCH_NOTES_MAX {
+            self.out.push(Effect::CloseWatch(key));
+            return self.on_watch_closed(key);
+        }
+        self.watchers.note(key, WatchDown::Refused { room, refusal });
     }
 
     fn close_room(&mut self, key: WatchKey, room: &RoomId) {

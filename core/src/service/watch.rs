@@ -3,15 +3,19 @@
 use std::collections::VecDeque;
 
 use futures::stream::{self, BoxStream, StreamExt as _};
+use presence_model::id::RoomId;
 use presence_model::watch::WatchUp;
+use presence_proto::convert::room_error;
 use presence_proto::status::ServiceError;
-use presence_proto::v1;
+use presence_proto::v1::{self, watch_request::Message};
+use smol_str::SmolStr;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Status, Streaming};
 
 use super::Api;
-use crate::shell::{WatchEvent, WatchHandle, WatchWriter};
+use crate::limits::NAMELESS_ERRORS_MAX;
+use crate::shell::{Stopped, WatchEvent, WatchHandle, WatchWriter};
 
 /// Events of a watch, as the transport takes them.
 pub(super) type Events = BoxStream<'static, Result<v1::WatchResponse, Status>>;
@@ -21,7 +25,7 @@ pub(super) async fn open(api: &Api, inbound: Streaming<v1::WatchRequest>) -> Res
     let mut watch = api.handle.open_watch().await.map_err(|_| Status::from(ServiceError::Draining))?;
     let events = watch.take_events().expect("taken once");
     let over = CancellationToken::new();
-    let (told, refused) = mpsc::channel(1);
+    let (told, refused) = mpsc::channel(NAMELESS_ERRORS_MAX);
     let outbound = Outbound {
         events,
         refused,
@@ -37,7 +41,7 @@ pub(super) async fn open(api: &Api, inbound: Streaming<v1::WatchRequest>) -> Res
 
 struct Outbound {
     events: mpsc::Receiver<WatchEvent>,
-    refused: mpsc::Receiver<Status>,
+    refused: mpsc::Receiver<v1::WatchResponse>,
     writer: WatchWriter,
     pending: VecDeque<v1::WatchResponse>,
     /// A portion was given to the transport and is not reported as written yet.
@@ -62,14 +66,14 @@ impl Outbound {
             }
             let end = tokio::select! {
                 biased;
-                Some(status) = self.refused.recv() => status,
+                Some(error) = self.refused.recv() => return Some((Ok(error), self)),
                 event = self.events.recv() => match event? {
                     WatchEvent::Down(events) => {
                         self.pending.extend(events.into_iter().map(Into::into));
                         self.owed = true;
                         continue;
                     }
-                    WatchEvent::Close(refusal) => ServiceError::from(refusal).into(),
+                    WatchEvent::TooSlow => ServiceError::TooSlow.into(),
                 },
             };
             self.ended = true;
@@ -83,7 +87,7 @@ async fn read(
     mut inbound: Streaming<v1::WatchRequest>,
     watch: WatchHandle,
     over: CancellationToken,
-    told: mpsc::Sender<Status>,
+    told: mpsc::Sender<v1::WatchResponse>,
 ) {
     let stop = api.shutdown.token();
     loop {
@@ -102,19 +106,54 @@ async fn read(
             }
             break;
         };
-        match WatchUp::try_from(message) {
-            Ok(up) => {
-                if watch.up(up).await.is_err() {
-                    return;
+        let passed = match Asked::of(message) {
+            Asked::Up(up) => watch.up(up).await,
+            Asked::Malformed(room, what) => watch.malformed(room, what).await,
+            Asked::Nameless(error) => {
+                // Whoever does not read the answers is not read either.
+                tokio::select! {
+                    sent = told.send(error) => sent.map_err(|_| Stopped),
+                    () = stop.cancelled() => break,
+                    () = over.cancelled() => break,
                 }
             }
-            Err(error) if error.may_skip() => tracing::debug!(%error, "skipped a message of a later version"),
-            Err(error) => {
-                // Only this one message can be in the channel; the stream ends with it.
-                let _ = told.try_send(error.into());
-                break;
-            }
+            Asked::Nothing => Ok(()),
+        };
+        if passed.is_err() {
+            break;
         }
     }
+    // If the driver is gone, so are its watches.
     let _ = watch.closed().await;
+}
+
+/// What a message of a watcher comes to. One that is malformed concerns its room only.
+enum Asked {
+    Up(WatchUp),
+    Malformed(RoomId, SmolStr),
+    /// The room's name is malformed itself, so no such room is watched.
+    Nameless(v1::WatchResponse),
+    Nothing,
+}
+
+impl Asked {
+    fn of(message: v1::WatchRequest) -> Self {
+        let room = match &message.message {
+            Some(Message::Open(open)) => open.room.clone(),
+            Some(Message::Close(close)) => close.room.clone(),
+            None => String::new(),
+        };
+        let error = match WatchUp::try_from(message) {
+            Ok(up) => return Self::Up(up),
+            Err(error) => error,
+        };
+        if error.may_skip() {
+            tracing::debug!(%error, "skipped a message of a later version");
+            return Self::Nothing;
+        }
+        match RoomId::new(&room) {
+            Ok(room) => Self::Malformed(room, error.to_string().into()),
+            Err(_) => Self::Nameless(room_error(room, &error.into())),
+        }
+    }
 }

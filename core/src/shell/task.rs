@@ -101,6 +101,7 @@ impl DriverTask {
                     | Input::Link(..)
                     | Input::WatchOpened(_)
                     | Input::Watch(..)
+                    | Input::WatchMalformed(..)
                     | Input::WatchReady(_)
                     | Input::Query(..)
                     | Input::Store(..)
@@ -162,8 +163,8 @@ impl DriverTask {
                 self.links.remove(&key);
             }
             Effect::Watch(key, events) => self.tell_watch(key, WatchEvent::Down(events)),
-            Effect::CloseWatch(key, refusal) => {
-                self.tell_watch(key, WatchEvent::Close(refusal));
+            Effect::CloseWatch(key) => {
+                self.tell_watch(key, WatchEvent::TooSlow);
                 self.watches.remove(&key);
             }
             Effect::Answer(key, answer) => {

@@ -214,7 +214,7 @@ fn a_room_error_of_a_later_version_is_read_by_whether_to_ask_again() {
     let refusal = |retry_after_ms| {
         WatchRefusal::from(v1::RoomError { reason: 99, message: String::new(), retry_after_ms })
     };
-    assert_eq!(refusal(0), WatchRefusal::BadRequest);
+    assert_eq!(refusal(0), WatchRefusal::BadRequest("".into()));
     assert_eq!(refusal(70), WatchRefusal::Unavailable { retry_after: Duration::from_millis(70) });
     let wire = room_error("r1".into(), &ServiceError::TooManyRooms);
     let room = RoomId::new("r1").unwrap();

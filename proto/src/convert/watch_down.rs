@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_model::delta::Delta;
 use presence_model::digest::Digest;
 use presence_model::id::RegionId;
+use presence_model::limits::NAME_BYTES_MAX;
 use presence_model::position::Revision;
 use presence_model::replica::SnapshotPage;
 use presence_model::time::StoreTime;
@@ -14,7 +15,7 @@ use presence_model::watch::{WatchDown, WatchRefusal};
 use super::words::{freshness, members, position, removals};
 use super::{millis, region, required, room};
 use crate::error::WireError;
-use crate::status::ServiceError;
+use crate::status::{ServiceError, bad_request};
 use crate::v1::{self, ErrorReason, watch_response::Event};
 
 impl From<WatchDown> for v1::WatchResponse {
@@ -38,9 +39,11 @@ impl From<WatchDown> for v1::WatchResponse {
     }
 }
 
-/// Says that a room is not watched: also of a room whose name is out of bounds.
+/// Says that a room is not watched: also of a room whose name is out of bounds, of which as much is
+/// said back as a name may be long.
 #[must_use]
-pub fn room_error(room: String, error: &ServiceError) -> v1::WatchResponse {
+pub fn room_error(mut room: String, error: &ServiceError) -> v1::WatchResponse {
+    room.truncate(room.floor_char_boundary(NAME_BYTES_MAX));
     let error = v1::RoomError {
         reason: error.reason().into(),
         message: error.to_string(),
@@ -155,9 +158,9 @@ impl From<v1::RoomError> for WatchRefusal {
         match wire.reason() {
             ErrorReason::Forbidden | ErrorReason::Unauthorized => Self::Forbidden,
             ErrorReason::TooManyRooms => Self::TooManyRooms,
+            ErrorReason::UnknownRegion => Self::UnknownRegion,
             ErrorReason::Unspecified
             | ErrorReason::BadRequest
-            | ErrorReason::UnknownRegion
             | ErrorReason::StaleLink
             | ErrorReason::LinkSuperseded
             | ErrorReason::LinkSilent
@@ -169,7 +172,7 @@ impl From<v1::RoomError> for WatchRefusal {
                 if wire.retry_after_ms > 0 || wire.reason() == ErrorReason::Unavailable {
                     Self::Unavailable { retry_after: Duration::from_millis(wire.retry_after_ms) }
                 } else {
-                    Self::BadRequest
+                    Self::BadRequest(bad_request(&wire.message).into())
                 }
             }
         }

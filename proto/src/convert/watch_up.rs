@@ -60,9 +60,9 @@ impl TryFrom<v1::OpenRoom> for OpenRoom {
             name => Some(region("OpenRoom.home_region", name)?),
         };
         let level = match v1::WatchLevel::try_from(wire.level) {
-            Ok(v1::WatchLevel::Unspecified | v1::WatchLevel::Members) => Level::Members,
+            Ok(v1::WatchLevel::Members) => Level::Members,
             Ok(v1::WatchLevel::Count) => Level::Count,
-            Err(_) => {
+            Ok(v1::WatchLevel::Unspecified) | Err(_) => {
                 return Err(WireError::UnknownValue { field: "OpenRoom.level", value: wire.level });
             }
         };

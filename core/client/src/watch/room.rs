@@ -74,7 +74,10 @@ pub(super) struct Watched {
 pub(super) fn retry_after(refusal: &WatchRefusal) -> Option<Duration> {
     match refusal {
         WatchRefusal::Unavailable { retry_after } => Some(*retry_after),
-        WatchRefusal::BadRequest | WatchRefusal::Forbidden | WatchRefusal::TooManyRooms => None,
+        WatchRefusal::BadRequest(_)
+        | WatchRefusal::UnknownRegion
+        | WatchRefusal::Forbidden
+        | WatchRefusal::TooManyRooms => None,
     }
 }
 

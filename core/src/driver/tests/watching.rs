@@ -8,7 +8,6 @@ use presence_model::watch::Level;
 
 use super::world::{World, ms, room, roster, secs};
 use crate::driver::tests::world::watcher::open;
-use crate::limits::ROOMS_PER_WATCH_MAX;
 use crate::store::memory::Upheaval;
 
 #[test]
@@ -299,21 +298,6 @@ fn closed_rooms_are_quiet_and_their_copies_are_bounded() {
 }
 
 #[test]
-fn more_rooms_than_a_watch_may_have_are_refused_and_the_watch_stays() {
-    let mut world = World::new();
-    let edge = world.edge(0);
-    let watch = world.watch(0, 1);
-    for n in 0..ROOMS_PER_WATCH_MAX {
-        world.open(watch, open(&format!("room-{n}"), None));
-    }
-    assert_eq!(world.watchers[&watch].refused.len(), 1);
-    world.run(secs(1));
-    world.join(edge, "ann", 1);
-    world.run(secs(1));
-    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
-}
-
-#[test]
 fn nothing_is_said_to_be_complete_while_a_cursor_waits_for_history() {
     let mut world = World::with_cores(2);
     let edge = world.edge(0);
@@ -352,19 +336,4 @@ fn a_new_epoch_reads_many_rosters_again_but_few_at_once() {
     assert_eq!(world.watchers[&watch].gaps, 0);
     let pages = world.watchers[&watch].pages;
     assert_eq!(pages, 2 * 501, "each twice");
-}
-
-#[test]
-fn a_watcher_that_is_refused_without_end_and_does_not_read_is_ended() {
-    let mut world = World::new();
-    let watch = world.watch(0, 1);
-    world.watchers.get_mut(&watch).unwrap().stalled = true;
-    for _ in 0..crate::limits::WATCH_NOTES_MAX + 2 {
-        if world.watchers.contains_key(&watch) {
-            let nowhere = presence_model::id::RegionId::new("nowhere").unwrap();
-            let regions = vec![nowhere];
-            world.open(watch, presence_model::watch::OpenRoom { regions, ..open("r", None) });
-        }
-    }
-    assert!(!world.watchers.contains_key(&watch));
 }

@@ -198,7 +198,7 @@ impl World {
                     self.input(core, Input::WatchReady(key));
                 }
             }
-            Effect::CloseWatch(key, _) => {
+            Effect::CloseWatch(key) => {
                 self.watchers.remove(&key);
             }
             Effect::Answer(key, answer) => {

@@ -168,7 +168,8 @@ pub(super) fn watch_down() -> impl Strategy<Value = WatchDown> {
         Just(RegionEvent::Lost),
     ];
     let refusal = prop_oneof![
-        Just(WatchRefusal::BadRequest),
+        "[a-z. ]{0,20}".prop_map(|what| WatchRefusal::BadRequest(what.into())),
+        Just(WatchRefusal::UnknownRegion),
         Just(WatchRefusal::Forbidden),
         Just(WatchRefusal::TooManyRooms),
         ms().prop_map(|retry_after| WatchRefusal::Unavailable { retry_after }),

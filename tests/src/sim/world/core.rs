@@ -100,8 +100,8 @@ impl World {
                     self.watches.insert(key, stream);
                 }
             }
-            Effect::CloseWatch(key, refusal) => {
-                self.note("core closes watch", format!("{} {refusal}", key.0));
+            Effect::CloseWatch(key) => {
+                self.note("core closes watch", key.0.to_string());
                 if let Some(mut stream) = self.watches.remove(&key) {
                     stream.open_at_core = false;
                     self.through(&mut stream.down, Event::WatchGoneAtEdge(key));
