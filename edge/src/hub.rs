@@ -36,6 +36,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 pub use self::counts::{HubCounts, Reconnects};
 use self::drain::Draining;
 use self::link::Link;
+pub use self::link::cores::CoreAddress;
 use self::renewals::Renewals;
 use self::requests::Requests;
 use self::rooms::{RoomKey, Rooms};
@@ -85,6 +86,8 @@ pub enum Input {
     Written(ConnKey),
     /// The connection ended.
     Closed(ConnKey, ConnEnd),
+    /// All cores there are to link to now.
+    Cores(Vec<CoreAddress>),
     /// The link's stream is open: say hello was sent.
     LinkUp,
     /// From the core.
@@ -114,8 +117,8 @@ pub enum Effect {
     Ping(ConnKey),
     /// Close with this code after what was handed before. The key is free from here on.
     Close(ConnKey, CloseCode, &'static str),
-    /// Open a link to a core (the next in the list) with this hello; answered by `LinkUp` or `LinkLost`.
-    OpenLink(Hello),
+    /// Open a link to this core with this hello; answered by `LinkUp` or `LinkLost`.
+    OpenLink(CoreAddress, Hello),
     /// Send over the link.
     Link(LinkUp),
     /// Give the link up: `LinkLost` is not reported for it.
@@ -141,8 +144,8 @@ pub struct HubSettings {
     pub region: RegionId,
     /// Timers until a core says otherwise.
     pub timings: presence_model::timing::Timings,
-    /// How many cores there are to link to.
-    pub cores: usize,
+    /// The cores there are to link to, as far as they are known.
+    pub cores: Vec<CoreAddress>,
     /// Seeds jitter.
     pub seed: u64,
 }
@@ -183,13 +186,15 @@ impl Hub {
     #[must_use]
     pub fn new(settings: HubSettings) -> Self {
         let timings = settings.timings;
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(settings.seed);
+        let link = Link::new(&timings, settings.cores.clone(), &mut chance);
         Self {
-            chance: Xoshiro256PlusPlus::seed_from_u64(settings.seed),
+            chance,
             conns: Table::default(),
             rooms: Rooms::new(settings.region.clone(), timings.link_beat, timings.grace),
             leases: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(settings.seed)),
             wheel: Wheel::new(liveness::tick_of(&timings)),
-            link: Link::new(&timings),
+            link,
             renewals: Renewals::new(&timings),
             requests: Requests::default(),
             releasing: BTreeMap::new(),
@@ -214,6 +219,7 @@ impl Hub {
             Input::Heard(key) => self.heard(key, cx),
             Input::Written(key) => self.written(key),
             Input::Closed(key, end) => self.closed(key, end, cx),
+            Input::Cores(cores) => self.take_cores(cores, cx),
             Input::LinkUp => self.link_opened(cx),
             Input::Link(down) => self.on_link(down, cx),
             Input::LinkLost => self.link_lost(cx),
@@ -231,7 +237,7 @@ impl Hub {
     pub fn poll_timeout(&self) -> Option<Mono> {
         let renewals = if self.link.is_up() { self.renewals.due() } else { None };
         let drain = self.drain.as_ref().and_then(Draining::due);
-        let link = (!self.is_drained()).then(|| self.link.due(&self.timings));
+        let link = if self.is_drained() { None } else { self.link.due(&self.timings) };
         [link, self.wheel.due(), renewals, self.requests.due(), self.rooms.poll_timeout(), drain]
             .into_iter()
             .flatten()

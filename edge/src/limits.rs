@@ -67,5 +67,9 @@ pub const WATCH_UP_MAX: usize = 256 * 1024;
 pub const CORE_EVENTS_MAX: usize = 256;
 /// Reports, and messages of cores, that are handled before the other kind gets its turn.
 pub const TURN_MAX: usize = 256;
+/// Names of cores are looked up so often: a core that is new is known by then.
+pub const RESOLVE_EVERY: Duration = Duration::from_secs(5);
+/// How long looking up a name may take; whoever connects tries again.
+pub const RESOLVE_WITHIN: Duration = Duration::from_secs(2);
 /// How long a link that was given up may take to send its last messages.
 pub const LINK_FLUSH_WITHIN: Duration = Duration::from_secs(1);

@@ -3,7 +3,10 @@
 //! Each stream is a task that converts and carries; what it says about a stream that was given up is
 //! recognised by its number and dropped.
 
+mod resolve;
 mod stream;
+
+pub(crate) use self::resolve::literal;
 
 use presence_model::link::{Hello, LinkUp};
 use presence_model::watch::WatchUp;
@@ -14,14 +17,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
-use crate::hub::Input;
+use crate::hub::{CoreAddress, Input};
 use crate::limits::{CORE_EVENTS_MAX, LINK_UP_MAX, WATCH_UP_MAX};
 
-/// Which of the two streams.
+/// Which of the two streams; or none, but what is known of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Link,
     Watch,
+    Names,
 }
 
 /// What a stream's task says.
@@ -54,8 +58,6 @@ struct Open<T> {
 
 /// The streams of one edge.
 pub(crate) struct Links {
-    cores: Vec<String>,
-    next_core: usize,
     network: Network,
     clock: Clock,
     tasks: Shutdown,
@@ -71,35 +73,23 @@ pub(crate) struct Links {
 pub(crate) struct Lost;
 
 impl Links {
-    /// No stream is open. `cores` are tried in turn; it must not be empty.
-    pub(crate) fn new(
-        cores: Vec<String>,
-        network: Network,
-        clock: Clock,
-        tasks: Shutdown,
-    ) -> (Self, mpsc::Receiver<Event>) {
+    /// No stream is open.
+    pub(crate) fn new(network: Network, clock: Clock, tasks: Shutdown) -> (Self, mpsc::Receiver<Event>) {
         let (events, received) = mpsc::channel(CORE_EVENTS_MAX);
-        let this = Self {
-            cores,
-            next_core: 0,
-            network,
-            clock,
-            tasks,
-            serial: 0,
-            link: None,
-            watch: None,
-            channel: None,
-            events,
-        };
+        let this = Self { network, clock, tasks, serial: 0, link: None, watch: None, channel: None, events };
         (this, received)
     }
 
-    /// Links to the next core. A link and a watch that are open are given up.
-    pub(crate) fn open_link(&mut self, hello: Hello) {
+    /// Looks names of cores up from now on, and tells what they stand for.
+    pub(crate) fn follow_names(&self, urls: Vec<String>) {
+        let (network, clock) = (self.network.clone(), self.clock.clone());
+        self.tasks.spawn_one_of_many("names", resolve::follow(urls, (network, clock), self.events.clone()));
+    }
+
+    /// Links to a core. A link and a watch that are open are given up.
+    pub(crate) fn open_link(&mut self, core: CoreAddress, hello: Hello) {
         self.drop_watch();
         self.drop_link();
-        let core = self.cores[self.next_core % self.cores.len()].clone();
-        self.next_core += 1;
         let (up, sent) = mpsc::channel(LINK_UP_MAX);
         let ends = self.ends(Kind::Link);
         self.link = Some(Open { serial: ends.serial, up, _gives_up: ends.given_up.clone().drop_guard() });
@@ -165,6 +155,7 @@ impl Links {
         let open = match kind {
             Kind::Link => self.link.as_ref().map(|link| link.serial),
             Kind::Watch => self.watch.as_ref().map(|watch| watch.serial),
+            Kind::Names => Some(serial),
         };
         if open != Some(serial) {
             return None;
@@ -176,6 +167,7 @@ impl Links {
             }
             (What::WatchUp, _) => Input::WatchUp,
             (What::Down(input), _) => input,
+            (What::Lost, Kind::Names) => return None,
             (What::Lost, Kind::Link) => {
                 self.drop_link();
                 Input::LinkLost

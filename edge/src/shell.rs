@@ -159,7 +159,7 @@ impl Running {
                     mailbox.close(code, reason);
                 }
             }
-            Effect::OpenLink(hello) => links.open_link(hello),
+            Effect::OpenLink(core, hello) => links.open_link(core, hello),
             Effect::Link(up) => {
                 if links.send_link(up).is_err() {
                     self.lost(Input::LinkLost);

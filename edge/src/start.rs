@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::{Inbox, Shared};
 use crate::http::{AcceptObserver, ExtraHttp, Http};
 use crate::hub::{Hub, HubSettings};
-use crate::link::Links;
+use crate::link::{self, Links};
 use crate::metrics::EdgeMetrics;
 use crate::settings::Settings;
 use crate::shell::HubTask;
@@ -90,7 +90,11 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
     let (edge_metrics, accepts) = EdgeMetrics::new(&metrics, settings.connections_max);
     let (readiness, tasks) = (Readiness::new(), Shutdown::new());
     let (inbox, reports) = Inbox::pair();
-    let (links, events) = Links::new(settings.cores.clone(), network, clock.clone(), tasks.clone());
+    let (links, events) = Links::new(network, clock.clone(), tasks.clone());
+    let cores = link::literal(&settings.cores).unwrap_or_else(|| {
+        links.follow_names(settings.cores);
+        Vec::new()
+    });
     let (linked, is_linked) = watch::channel(false);
     let hub = HubTask {
         hub: Hub::new(HubSettings {
@@ -98,7 +102,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
             incarnation: Incarnation(chance.next_u64()),
             region: settings.region,
             timings: settings.timings,
-            cores: settings.cores.len(),
+            cores,
             seed: chance.next_u64(),
         }),
         reports,

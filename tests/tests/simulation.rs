@@ -1,4 +1,4 @@
-//! The fast simulation: many seeds, each a night of two edges, one core and ten tabs.
+//! The fast simulation: many seeds, each a night of two edges, one core or two, and ten tabs.
 
 use std::time::Duration;
 
@@ -6,6 +6,8 @@ use presence_tests::sim::{Plan, run};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 200;
+/// And of those with two cores.
+const SEEDS_OF_TWO_CORES: u64 = 100;
 /// Simulated time of each.
 const SPAN: Duration = Duration::from_secs(180);
 /// Lines of the story shown when a guarantee breaks.
@@ -18,13 +20,22 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn nights_break_no_guarantee() {
+    live_through(&Plan::default(), SEEDS);
+}
+
+#[test]
+fn nights_of_two_cores_break_no_guarantee() {
+    live_through(&Plan::several_cores(), SEEDS_OF_TWO_CORES);
+}
+
+fn live_through(plan: &Plan, many: u64) {
     let seeds: Vec<u64> = match (number("PRESENCE_SIM_SEED"), number("PRESENCE_SIM_SEEDS")) {
         (Some(seed), _) => vec![seed],
-        (None, seeds) => (0..seeds.unwrap_or(SEEDS)).collect(),
+        (None, seeds) => (0..seeds.unwrap_or(many)).collect(),
     };
     let (mut events, mut broken) = (0, Vec::new());
     for seed in &seeds {
-        match run(*seed, &Plan::default(), SPAN) {
+        match run(*seed, plan, SPAN) {
             Ok(story) => events += story.lines.len(),
             Err(failure) => {
                 let (violation, story) = *failure;

@@ -36,6 +36,12 @@ pub trait Simulated: Send + Sync + 'static {
 
     /// Connects to `host:port`.
     fn connect(&self, target: String) -> BoxFuture<'static, io::Result<Box<dyn Duplex>>>;
+
+    /// The addresses of `host:port`. Unless a simulation has names, only digits have one.
+    fn resolve(&self, target: String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        let found = target.parse().map_err(|_| io::ErrorKind::NotFound.into());
+        Box::pin(std::future::ready(found.map(|address| vec![address])))
+    }
 }
 
 /// The accepting side of a simulated listener. `accept` must be cancel-safe.
@@ -86,6 +92,17 @@ impl Network {
         match &self.0 {
             Kind::Tcp => Ok(Stream::Tcp(tcp::connect(target).await?)),
             Kind::Simulated(network) => Ok(Stream::Simulated(network.connect(target.to_owned()).await?)),
+        }
+    }
+
+    /// The addresses of `host:port`: several, if the name stands for several. Has no time-out of its own.
+    ///
+    /// # Errors
+    /// Name not found, or nobody to ask.
+    pub async fn resolve(&self, target: &str) -> io::Result<Vec<SocketAddr>> {
+        match &self.0 {
+            Kind::Tcp => tcp::resolve(target).await,
+            Kind::Simulated(network) => network.resolve(target.to_owned()).await,
         }
     }
 }

@@ -7,7 +7,7 @@ mod client;
 mod observe;
 mod server;
 
-pub use self::client::{ClientSettings, ConnectError, connect, connect_lazy};
+pub use self::client::{ClientSettings, ConnectError, connect, connect_at, connect_lazy, target};
 pub use self::observe::{Observed, RequestObserver};
 pub use self::server::{PeerAddress, ServeError, ServerSettings, serve};
 

@@ -1,5 +1,7 @@
 //! The link to a core and the watch beside it: opened, kept by beats both ways, and moved.
 
+pub(super) mod cores;
+
 use presence_client::watch::ReconnectCause;
 use presence_model::backoff::Backoff;
 use presence_model::id::LinkNumber;
@@ -8,25 +10,24 @@ use presence_model::link::{Hello, LinkDown, LinkUp, Welcome};
 use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_model::watch::WatchDown;
-use rand::Rng as _;
+use rand::Rng;
 use smol_str::SmolStr;
 
+use self::cores::{Cores, Fault};
 use super::rooms::Wanted;
-use super::{Cx, Effect, Hub};
+use super::{CoreAddress, Cx, Effect, Hub};
 
 /// A core that was not heard for so many beats is left for the next.
-const SILENT_BEATS: u32 = 3;
-/// A core without its store is left for another after this part of a heartbeat.
-const STORELESS_HEARTBEAT_PART: u32 = 3;
+pub(super) const SILENT_BEATS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is none; the next is opened then.
-    Down { again: Mono },
+    /// There is none; the next is opened as soon as a core may be tried.
+    Down,
     /// Asked for, or waiting to be welcomed; given up then.
     Opening { until: Mono },
     /// Welcomed.
-    Up { heard: Mono, beat: Mono, sequence: u64 },
+    Up { since: Mono, heard: Mono, beat: Mono, sequence: u64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,28 +42,33 @@ enum Stream {
     Up,
 }
 
+/// First and last wait before a core that failed is tried again.
+fn backoff(timings: &Timings) -> Backoff {
+    Backoff::new(timings.link_backoff, timings.relink_within())
+}
+
 pub(super) struct Link {
     state: State,
     watch: Stream,
     number: u64,
-    backoff: Backoff,
+    cores: Cores,
     watch_backoff: Backoff,
     /// The store's clock as last told, and when that was.
     told: Option<(StoreTime, Mono)>,
-    storeless: Option<Mono>,
 }
 
 impl Link {
-    pub(super) fn new(timings: &Timings) -> Self {
-        let backoff = Backoff::new(timings.link_backoff, timings.relink_within());
+    pub(super) fn new(timings: &Timings, known: Vec<CoreAddress>, chance: &mut impl Rng) -> Self {
+        let backoff = backoff(timings);
+        let mut cores = Cores::new(backoff, timings.heartbeat);
+        cores.replace(known, chance);
         Self {
-            state: State::Down { again: Mono::default() },
+            state: State::Down,
             watch: Stream::Down { again: Mono::default() },
             number: 0,
-            backoff,
+            cores,
             watch_backoff: backoff,
             told: None,
-            storeless: None,
         }
     }
 
@@ -85,17 +91,18 @@ impl Link {
         self.told.map(|(told, at)| at + store_time.since(told))
     }
 
-    pub(super) fn due(&self, timings: &Timings) -> Mono {
+    pub(super) fn due(&self, timings: &Timings) -> Option<Mono> {
         let link = match self.state {
-            State::Down { again } => again,
-            State::Opening { until } => until,
-            State::Up { heard, beat, .. } => beat.min(heard + timings.link_beat * SILENT_BEATS),
+            State::Down => self.cores.due(),
+            State::Opening { until } => Some(until),
+            State::Up { heard, beat, .. } => Some(beat.min(heard + timings.link_beat * SILENT_BEATS)),
         };
-        match self.watch {
-            Stream::Down { again } if self.is_up() => link.min(again),
-            Stream::Opening { until } => link.min(until),
-            Stream::Down { .. } | Stream::Up => link,
-        }
+        let watch = match self.watch {
+            Stream::Down { again } if self.is_up() => Some(again),
+            Stream::Opening { until } => Some(until),
+            Stream::Down { .. } | Stream::Up => None,
+        };
+        link.into_iter().chain(watch).min()
     }
 
     /// This process did not listen for a while: the core's silence until now proves nothing.
@@ -114,18 +121,19 @@ impl Hub {
     pub(super) fn link_tick(&mut self, cx: &mut Cx<'_>) {
         let beat = self.timings.link_beat;
         match self.link.state {
-            State::Down { again } if again <= cx.now => self.open_link(cx),
-            State::Opening { until } if until <= cx.now => self.drop_link(cx),
+            State::Down => self.open_link(cx),
+            State::Opening { until } if until <= cx.now => self.leave(Fault::Failed, cx),
             State::Up { heard, .. } if heard + beat * SILENT_BEATS <= cx.now => {
-                self.drop_link(cx);
-                // Silence was long enough: nothing is gained by waiting on.
-                self.open_link(cx);
+                self.leave(Fault::SilentSince(heard), cx);
             }
-            State::Up { heard, beat: due, sequence } if due <= cx.now => {
+            State::Up { since, heard, beat: due, sequence } if due <= cx.now => {
                 cx.out.push(Effect::Link(LinkUp::Beat { sequence }));
-                self.link.state = State::Up { heard, beat: cx.now + beat, sequence: sequence + 1 };
+                self.link.state = State::Up { since, heard, beat: cx.now + beat, sequence: sequence + 1 };
             }
-            State::Down { .. } | State::Opening { .. } | State::Up { .. } => {}
+            State::Opening { .. } | State::Up { .. } => {}
+        }
+        if self.link.is_up() && self.renewals.is_overdue(cx.now) {
+            self.leave_for_better(cx);
         }
         match self.link.watch {
             Stream::Down { again } if again <= cx.now && self.link.is_up() => self.open_watch(cx),
@@ -137,23 +145,54 @@ impl Hub {
         }
     }
 
+    /// Links to the next core that may be tried, if there is one now.
     fn open_link(&mut self, cx: &mut Cx<'_>) {
+        if self.link.state != State::Down || self.is_drained() {
+            return;
+        }
+        if let Some(core) = self.link.cores.pick(cx.now) {
+            self.open_link_to(core, cx);
+        }
+    }
+
+    fn open_link_to(&mut self, core: CoreAddress, cx: &mut Cx<'_>) {
         self.link.number += 1;
         self.counts.links += 1;
         self.link.state = State::Opening { until: cx.now + self.timings.link_beat * SILENT_BEATS };
-        cx.out.push(Effect::OpenLink(Hello {
+        let hello = Hello {
             edge: self.settings.edge.clone(),
             incarnation: self.settings.incarnation,
             link: LinkNumber(self.link.number),
             region: self.settings.region.clone(),
             release: SmolStr::new_static(env!("CARGO_PKG_VERSION")),
-        }));
+        };
+        cx.out.push(Effect::OpenLink(core, hello));
     }
 
-    /// Gives the link up; the next one is opened after the backoff.
-    fn drop_link(&mut self, cx: &mut Cx<'_>) {
+    /// Leaves this core for the next: renewals go on there at once. A core that still hears is told that
+    /// the edge lives on.
+    fn leave(&mut self, fault: Fault, cx: &mut Cx<'_>) {
+        self.say_moving(cx);
+        self.link_down(fault, cx);
+        self.open_link(cx);
+    }
+
+    /// The link stands, but what it is there for does not work: moves if another core may do better, else
+    /// stays, since a core that is back serves again at once.
+    fn leave_for_better(&mut self, cx: &mut Cx<'_>) {
+        let chance = self.chance.next_u64();
+        if let Some(core) = self.link.cores.pick_better(cx.now, chance) {
+            self.say_moving(cx);
+            self.forget_link();
+            self.open_link_to(core, cx);
+        }
+    }
+
+    fn say_moving(&mut self, cx: &mut Cx<'_>) {
+        if self.link.is_up() {
+            cx.out.push(Effect::Link(LinkUp::Bye { moving: true }));
+        }
         cx.out.push(Effect::DropLink);
-        self.link_lost(cx);
     }
 
     pub(super) fn link_opened(&mut self, cx: &Cx<'_>) {
@@ -162,25 +201,29 @@ impl Hub {
         }
     }
 
+    /// The stream ended, or could not be opened.
     pub(super) fn link_lost(&mut self, cx: &mut Cx<'_>) {
-        if matches!(self.link.state, State::Down { .. }) {
-            return;
+        if self.link.state != State::Down {
+            self.link_down(Fault::Failed, cx);
+            self.open_link(cx);
         }
-        let again = cx.now + self.link.backoff.next(self.chance.next_u64());
-        self.link.state = State::Down { again };
-        self.link.storeless = None;
+    }
+
+    fn link_down(&mut self, fault: Fault, cx: &Cx<'_>) {
+        self.link.cores.fault(fault, cx.now, self.chance.next_u64());
+        self.forget_link();
+    }
+
+    fn forget_link(&mut self) {
+        self.link.state = State::Down;
         let unseen = self.requests.unsay();
         self.unanswered.extend(unseen);
     }
 
-    /// Leaves this core for the next: renewals go on there at once.
-    fn move_link(&mut self, cx: &mut Cx<'_>) {
-        if !self.link.is_up() {
-            return;
-        }
-        cx.out.push(Effect::Link(LinkUp::Bye { moving: true }));
-        cx.out.push(Effect::DropLink);
-        self.link_lost(cx);
+    /// These are all cores there are. A link that stands is kept: its core may be served by name no more,
+    /// but it serves.
+    pub(super) fn take_cores(&mut self, cores: Vec<CoreAddress>, cx: &mut Cx<'_>) {
+        self.link.cores.replace(cores, &mut self.chance);
         self.open_link(cx);
     }
 
@@ -193,11 +236,12 @@ impl Hub {
             LinkDown::Welcome(welcome) => self.welcomed(&welcome, cx),
             LinkDown::Beat { sequence: _, store_time, store_reachable } => {
                 self.link.told = Some((store_time, cx.now));
-                self.store_reached(store_reachable, cx);
+                self.beat_heard(store_reachable, cx);
             }
             LinkDown::Joined { request, outcome } => self.join_answered(request, outcome, cx),
             LinkDown::Renewed { batch, unknown } => {
                 self.renewals.acknowledged(batch);
+                self.link.cores.proved();
                 for lease in unknown {
                     self.counts.unknown_leases += 1;
                     self.lease_gone(lease, cx);
@@ -209,7 +253,7 @@ impl Hub {
                 self.renewals.all(leases, within, cx.now);
             }
             LinkDown::EndLease { lease, reason } => self.lease_ended(lease, reason, cx),
-            LinkDown::Drain => self.move_link(cx),
+            LinkDown::Drain => self.leave(Fault::Drained, cx),
         }
     }
 
@@ -219,14 +263,13 @@ impl Hub {
         }
         self.take_timings(welcome);
         self.link.told = Some((welcome.store_time, cx.now));
-        self.link.state = State::Up { heard: cx.now, beat: cx.now, sequence: 1 };
-        self.link.storeless = None;
-        self.link.backoff = Backoff::new(self.timings.link_backoff, self.timings.relink_within());
+        self.link.state = State::Up { since: cx.now, heard: cx.now, beat: cx.now, sequence: 1 };
+        self.link.cores.set_timings(backoff(&self.timings), self.timings.heartbeat);
         // The watch belongs to the core the link goes to.
         if matches!(self.link.watch, Stream::Opening { .. } | Stream::Up) {
             cx.out.push(Effect::DropWatch);
         }
-        self.link.watch_backoff = self.link.backoff;
+        self.link.watch_backoff = backoff(&self.timings);
         self.open_watch(cx);
         for request in self.requests.unsaid() {
             self.say(request, cx);
@@ -259,15 +302,14 @@ impl Hub {
         self.timings = timings;
     }
 
-    fn store_reached(&mut self, reached: bool, cx: &mut Cx<'_>) {
-        if reached {
-            self.link.storeless = None;
-            return;
-        }
-        let since = *self.link.storeless.get_or_insert(cx.now);
-        if self.settings.cores > 1 && cx.now.since(since) >= self.timings.heartbeat / STORELESS_HEARTBEAT_PART
-        {
-            self.move_link(cx);
+    /// A core that says it cannot reach the store is of no use; one that was there for a heartbeat and can
+    /// is good.
+    fn beat_heard(&mut self, store_reachable: bool, cx: &mut Cx<'_>) {
+        let State::Up { since, .. } = self.link.state else { return };
+        if !store_reachable {
+            self.leave_for_better(cx);
+        } else if cx.now.since(since) >= self.timings.heartbeat && !self.renewals.is_overdue(cx.now) {
+            self.link.cores.proved();
         }
     }
 

@@ -8,6 +8,7 @@ use presence_model::time::Mono;
 use presence_model::timing::Timings;
 use rand::RngExt as _;
 
+use super::link::SILENT_BEATS;
 use super::table::{Conn, Standing, Stay};
 use super::{ConnEnd, ConnKey, Cx, Effect, Hub};
 use crate::limits::TOKEN_END_SLACK;
@@ -77,6 +78,7 @@ impl Hub {
         let late = self.poll_timeout().map_or(Duration::ZERO, |due| cx.now.since(due));
         if late >= self.timings.link_beat {
             self.link.excuse(cx.now);
+            self.renewals.excuse(cx.now + self.timings.link_beat * SILENT_BEATS);
         }
         if self.conns.len() == 0 || late < self.timings.heartbeat / FROZEN_HEARTBEAT_PART {
             return;

@@ -108,9 +108,21 @@ impl Renewals {
         }
     }
 
+    /// Whether a batch was not acknowledged in time.
+    pub(super) fn is_overdue(&self, now: Mono) -> bool {
+        // Batches are answered in the order sent, so the first is the most overdue.
+        self.flights.values().next().is_some_and(|flight| flight.due <= now)
+    }
+
+    /// This process did not listen for a while: acknowledgements may lie unread until then.
+    pub(super) fn excuse(&mut self, until: Mono) {
+        for flight in self.flights.values_mut() {
+            flight.due = flight.due.max(until);
+        }
+    }
+
     /// When [`Renewals::next`] may have something; only of use while the link is up.
     pub(super) fn due(&self) -> Option<Mono> {
-        // Batches are answered in the order sent, so the first is the most overdue.
         let unanswered = self.flights.values().next().map(|flight| flight.due);
         let spread = self.spread.as_ref().map(|spread| spread.next);
         [self.waiting.due(), unanswered, spread].into_iter().flatten().min()

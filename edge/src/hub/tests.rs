@@ -1,6 +1,7 @@
 //! Stories of a hub, with link and watch driven by hand.
 
 mod chaos;
+mod cores;
 mod drain;
 mod link;
 mod liveness;

@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::{Event, Kind, What};
-use crate::hub::Input;
+use crate::hub::{CoreAddress, Input};
 use crate::limits::LINK_FLUSH_WITHIN;
 
 /// Where a stream's task says what happens.
@@ -70,7 +70,7 @@ impl Ends {
 
 /// Connects and links until the core ends it, or it is given up and its last messages are out.
 pub(super) async fn link(
-    (core, network): (String, Network),
+    (core, network): (CoreAddress, Network),
     hello: Hello,
     up: mpsc::Receiver<LinkUp>,
     ends: Ends,
@@ -90,14 +90,15 @@ pub(super) async fn link(
 }
 
 async fn carry_link(
-    core: &str,
+    core: &CoreAddress,
     network: &Network,
     hello: Hello,
     up: mpsc::Receiver<LinkUp>,
     (ends, is_linked): (&Ends, &AtomicBool),
 ) -> Result<(), End> {
-    let channel = rpc::connect(network, core, &ClientSettings::default()).await?;
-    tracing::info!(core, link = %hello.link, "linking");
+    let CoreAddress { url, address } = core;
+    let channel = rpc::connect_at(network, (url, address.as_deref()), &ClientSettings::default()).await?;
+    tracing::info!(core = %url, ?address, link = %hello.link, "linking");
     let messages = tokio_stream::once(hello_request(hello)).chain(ReceiverStream::new(up).map(Into::into));
     let mut down = EdgeServiceClient::new(channel.clone()).link(messages).await?.into_inner();
     is_linked.store(true, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use presence_model::watch::WatchDown;
 use presence_proto::v1;
 use presence_proto::v1::edge_service_server::{EdgeService, EdgeServiceServer};
 use presence_proto::v1::presence_service_server::{PresenceService, PresenceServiceServer};
+use presence_runtime::rpc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
@@ -100,8 +101,12 @@ async fn core() -> (String, mpsc::Receiver<v1::link_request::Message>) {
     (format!("http://{address}"), hears)
 }
 
-fn links(cores: Vec<String>) -> (Links, mpsc::Receiver<Event>) {
-    Links::new(cores, Network::tcp(), Clock::system(), Shutdown::new())
+fn links() -> (Links, mpsc::Receiver<Event>) {
+    Links::new(Network::tcp(), Clock::system(), Shutdown::new())
+}
+
+fn at(url: &str) -> CoreAddress {
+    CoreAddress { url: url.into(), address: None }
 }
 
 fn hello(link: u64) -> Hello {
@@ -130,14 +135,16 @@ async fn input(links: &mut Links, events: &mut mpsc::Receiver<Event>) -> Input {
 }
 
 #[tokio::test]
-async fn cores_are_tried_in_turn_and_words_go_both_ways() {
+async fn the_core_that_is_told_is_linked_to_and_words_go_both_ways() {
     let (listener, dead) = listen().await;
     drop(listener);
     let (alive, mut hears) = core().await;
-    let (mut links, mut events) = links(vec![format!("http://{dead}"), alive]);
-    links.open_link(hello(1));
+    let (mut links, mut events) = links();
+    links.open_link(at(&format!("http://{dead}")), hello(1));
     assert!(matches!(input(&mut links, &mut events).await, Input::LinkLost));
-    links.open_link(hello(2));
+    // Where a name stands for several addresses, the one that is told is taken.
+    let address = rpc::target(&alive).map(Into::into);
+    links.open_link(CoreAddress { url: "http://cores.test:1".into(), address }, hello(2));
     assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
     assert!(matches!(input(&mut links, &mut events).await, Input::Link(LinkDown::Drain)));
     links.send_link(LinkUp::Beat { sequence: 5 }).unwrap();
@@ -150,8 +157,8 @@ async fn cores_are_tried_in_turn_and_words_go_both_ways() {
 #[tokio::test]
 async fn a_core_that_ends_the_link_is_lost() {
     let (core, _hears) = core().await;
-    let (mut links, mut events) = links(vec![core]);
-    links.open_link(hello(1));
+    let (mut links, mut events) = links();
+    links.open_link(at(&core), hello(1));
     assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
     links.send_link(LinkUp::Bye { moving: false }).unwrap();
     assert!(matches!(input(&mut links, &mut events).await, Input::Link(_)));
@@ -162,8 +169,8 @@ async fn a_core_that_ends_the_link_is_lost() {
 #[tokio::test]
 async fn the_last_words_of_a_link_that_is_given_up_still_go_out_and_nothing_of_it_is_reported() {
     let (core, mut hears) = core().await;
-    let (mut links, mut events) = links(vec![core]);
-    links.open_link(hello(1));
+    let (mut links, mut events) = links();
+    links.open_link(at(&core), hello(1));
     assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
     links.send_link(LinkUp::Bye { moving: true }).unwrap();
     links.drop_link();
@@ -177,10 +184,10 @@ async fn the_last_words_of_a_link_that_is_given_up_still_go_out_and_nothing_of_i
 #[tokio::test]
 async fn what_an_older_link_says_is_not_taken_for_the_newer() {
     let (core, _hears) = core().await;
-    let (mut links, mut events) = links(vec![core]);
-    links.open_link(hello(1));
+    let (mut links, mut events) = links();
+    links.open_link(at(&core), hello(1));
     let late = soon(events.recv()).await;
-    links.open_link(hello(2));
+    links.open_link(at(&core), hello(2));
     assert!(links.input(late).is_none());
     assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
 }
@@ -188,9 +195,9 @@ async fn what_an_older_link_says_is_not_taken_for_the_newer() {
 #[tokio::test]
 async fn the_watch_goes_beside_the_link() {
     let (core, _hears) = core().await;
-    let (mut links, mut events) = links(vec![core]);
+    let (mut links, mut events) = links();
     assert_eq!(links.open_watch(), Err(Lost), "there is no link yet");
-    links.open_link(hello(1));
+    links.open_link(at(&core), hello(1));
     assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
     assert!(matches!(input(&mut links, &mut events).await, Input::Link(_)));
     links.open_watch().unwrap();
@@ -203,11 +210,28 @@ async fn the_watch_goes_beside_the_link() {
 #[tokio::test]
 async fn a_core_that_does_not_read_is_given_up() {
     let (_listener, silent) = listen().await;
-    let (mut links, _events) = links(vec![format!("http://{silent}")]);
-    links.open_link(hello(1));
+    let (mut links, _events) = links();
+    links.open_link(at(&format!("http://{silent}")), hello(1));
     for sequence in 0..LINK_UP_MAX as u64 {
         links.send_link(LinkUp::Beat { sequence }).unwrap();
     }
     assert_eq!(links.send_link(LinkUp::Beat { sequence: 0 }), Err(Lost));
     assert!(links.link.is_none());
+}
+
+#[tokio::test]
+async fn names_are_looked_up_and_each_address_is_a_core() {
+    let urls = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>();
+    let digits = literal(&urls(&["http://127.0.0.1:1", "http://[::1]:2"])).unwrap();
+    assert_eq!(digits[1].address.as_deref(), Some("[::1]:2"));
+    assert_eq!(literal(&urls(&["http://127.0.0.1:1", "http://localhost:2"])), None);
+    let (mut links, mut events) = links();
+    links.follow_names(urls(&["http://localhost:7", "http://127.0.0.1:8", "http://nobody.invalid:9"]));
+    let Input::Cores(cores) = input(&mut links, &mut events).await else { panic!("no cores") };
+    let of = |port: u16| cores.iter().filter(move |core| core.url.ends_with(&format!(":{port}")));
+    let addresses = |port| of(port).map(|core| core.address.as_deref()).collect::<Vec<_>>();
+    let local = |at: &Option<&str>| at.is_some_and(|at| ["127.0.0.1:7", "[::1]:7"].contains(&at));
+    assert!(!addresses(7).is_empty() && addresses(7).iter().all(local), "{cores:?}");
+    assert_eq!(addresses(8), [Some("127.0.0.1:8")]);
+    assert_eq!(addresses(9), [None], "left to whoever connects");
 }

@@ -8,6 +8,8 @@ use rand::rngs::StdRng;
 /// How rough a night is.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Cores, over one store.
+    pub cores: usize,
     /// Edges.
     pub edges: usize,
     /// Tabs, among fewer users.
@@ -25,6 +27,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
+            cores: 1,
             edges: 2,
             clients: 10,
             users: 5,
@@ -34,6 +37,9 @@ impl Default for Plan {
         }
     }
 }
+
+/// Share of the faults that befall a core where there are several.
+const CORE_FAULTS: f64 = 0.2;
 
 /// One transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +54,10 @@ pub(super) enum Fault {
     Update(usize),
     /// An edge process dies and is started again.
     CrashEdge(usize, Duration),
-    /// The core process dies and is started again.
-    CrashCore(Duration),
+    /// A core process dies and is started again.
+    CrashCore(usize, Duration),
+    /// A core process stands still for a while.
+    PauseCore(usize, Duration),
     /// The link of a living edge is reset.
     BreakLink(usize),
     /// Everything is slow for a while.
@@ -57,17 +65,30 @@ pub(super) enum Fault {
 }
 
 impl Plan {
+    /// Two cores, of which one or the other dies or stands still every now and then.
+    #[must_use]
+    pub fn several_cores() -> Self {
+        Self { cores: 2, ..Self::default() }
+    }
+
     pub(super) fn draw(&self, rng: &mut StdRng) -> Fault {
         let client = rng.random_range(0..self.clients);
         let edge = rng.random_range(0..self.edges);
         let span = |rng: &mut StdRng, from: u64, to: u64| Duration::from_millis(rng.random_range(from..to));
+        if self.cores > 1 && rng.random_bool(CORE_FAULTS) {
+            let core = rng.random_range(0..self.cores);
+            return match rng.random_bool(0.5) {
+                true => Fault::CrashCore(core, span(rng, 100, 20_000)),
+                false => Fault::PauseCore(core, span(rng, 100, 30_000)),
+            };
+        }
         match rng.random_range(0..100) {
             0..25 => Fault::Blip(client),
             25..40 => Fault::Tunnel(client, span(rng, 500, 25_000)),
             40..55 => Fault::Leave(client, span(rng, 100, 8_000)),
             55..75 => Fault::Update(client),
             75..83 => Fault::CrashEdge(edge, span(rng, 200, 12_000)),
-            83..88 => Fault::CrashCore(span(rng, 100, 9_000)),
+            83..88 => Fault::CrashCore(0, span(rng, 100, 9_000)),
             88..95 => Fault::BreakLink(edge),
             _ => Fault::Slow(span(rng, 500, 4_000)),
         }

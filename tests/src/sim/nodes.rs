@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use presence_core::driver::{Driver, LinkKey, WatchKey};
+use presence_core::driver::{Driver, Input, LinkKey, WatchKey};
 use presence_edge::hub::{ConnKey, Hub};
 use presence_model::id::{ConnectionId, Incarnation};
 use presence_model::time::Mono;
@@ -18,6 +18,8 @@ pub(super) struct Core {
     pub(super) started: Mono,
     /// The wake-up that counts.
     pub(super) wake: Option<Mono>,
+    /// What has come while it does not run, though it is there.
+    pub(super) paused: Option<Vec<Input>>,
 }
 
 /// An edge process, if it runs.
@@ -38,6 +40,7 @@ pub(super) struct Edge {
 pub(super) struct Stream {
     pub(super) edge: usize,
     pub(super) edge_run: u64,
+    pub(super) core: usize,
     pub(super) core_run: u64,
     pub(super) up: Pipe,
     pub(super) down: Pipe,

@@ -50,7 +50,8 @@ pub struct Story {
 enum Event {
     WakeCore(u64),
     WakeEdge(usize, u64),
-    StartCore,
+    StartCore(usize),
+    ResumeCore(u64),
     StartEdge(usize),
     StoreCommand(u64, StoreOp, Command),
     StoreReply(u64, StoreOp, Box<Result<Outcome, StoreFault>>),
@@ -96,8 +97,8 @@ pub struct World {
     room: RoomId,
     store: MemoryStore,
     tails: Vec<(u64, StoreOp, Command)>,
-    core: Option<Core>,
-    core_run: u64,
+    cores: Vec<Option<Core>>,
+    core_runs: u64,
     edges: Vec<Option<Edge>>,
     edge_runs: Vec<u64>,
     links: BTreeMap<LinkKey, Stream>,
@@ -143,8 +144,8 @@ impl World {
             room,
             store: MemoryStore::new(settings, StoreTime(STORE_START_MS)),
             tails: Vec::new(),
-            core: None,
-            core_run: 0,
+            cores: (0..plan.cores).map(|_| None).collect(),
+            core_runs: 0,
             edges: (0..plan.edges).map(|_| None).collect(),
             edge_runs: vec![0; plan.edges],
             links: BTreeMap::new(),
@@ -166,7 +167,9 @@ impl World {
     }
 
     fn plan_start(&mut self) {
-        self.after(Duration::ZERO, Event::StartCore);
+        for core in 0..self.cores.len() {
+            self.after(Duration::ZERO, Event::StartCore(core));
+        }
         for edge in 0..self.edges.len() {
             self.after(Duration::from_millis(10), Event::StartEdge(edge));
         }
@@ -226,7 +229,8 @@ impl World {
         match event {
             Event::WakeCore(run) => self.wake_core(run),
             Event::WakeEdge(edge, run) => self.wake_edge(edge, run),
-            Event::StartCore => self.start_core(),
+            Event::StartCore(core) => self.start_core(core),
+            Event::ResumeCore(run) => self.resume_core(run),
             Event::StartEdge(edge) => self.start_edge(edge),
             Event::StoreCommand(run, op, command) => self.store_command(run, op, command),
             Event::StoreReply(run, op, reply) => self.store_reply(run, op, reply),
@@ -312,7 +316,8 @@ impl World {
             Fault::Leave(client, span) => self.leave(client, span),
             Fault::Update(client) => self.update(client),
             Fault::CrashEdge(edge, span) => self.crash_edge(edge, span),
-            Fault::CrashCore(span) => self.crash_core(span),
+            Fault::CrashCore(core, span) => self.crash_core(core, span),
+            Fault::PauseCore(core, span) => self.pause_core(core, span),
             Fault::BreakLink(edge) => self.break_link(edge),
             Fault::Slow(span) => {
                 self.slow = true;

@@ -51,6 +51,10 @@ pub(super) async fn connect(target: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+pub(super) async fn resolve(target: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host(target).await?.collect())
+}
+
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

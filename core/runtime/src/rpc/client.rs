@@ -57,9 +57,28 @@ pub async fn connect(
     url: &str,
     settings: &ClientSettings,
 ) -> Result<Channel, ConnectError> {
-    let connector = connector(network.clone());
+    connect_at(network, (url, None), settings).await
+}
+
+/// The same, to one of the addresses that the URL's name stands for (`10.0.0.7:4701`); none: to any.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect_at(
+    network: &Network,
+    (url, address): (&str, Option<&str>),
+    settings: &ClientSettings,
+) -> Result<Channel, ConnectError> {
+    let connector = connector(network.clone(), address.map(str::to_owned));
     let connected = endpoint(url, settings)?.connect_with_connector(connector).await;
     connected.map_err(|error| ConnectError::Unreachable { url: url.to_owned(), cause: innermost(&error) })
+}
+
+/// `host:port` of a server's URL; an IPv6 host keeps its brackets. None if it is not such a URL.
+#[must_use]
+pub fn target(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    (uri.scheme_str() == Some("http")).then(|| target_of(&uri)).flatten()
 }
 
 /// A channel that connects when it is first used.
@@ -71,15 +90,13 @@ pub fn connect_lazy(
     url: &str,
     settings: &ClientSettings,
 ) -> Result<Channel, ConnectError> {
-    Ok(endpoint(url, settings)?.connect_with_connector_lazy(connector(network.clone())))
+    Ok(endpoint(url, settings)?.connect_with_connector_lazy(connector(network.clone(), None)))
 }
 
 fn endpoint(url: &str, settings: &ClientSettings) -> Result<Endpoint, ConnectError> {
     let malformed = || ConnectError::Address { url: url.to_owned() };
+    target(url).ok_or_else(malformed)?;
     let uri: Uri = url.parse().map_err(|_| malformed())?;
-    if uri.scheme_str() != Some("http") || target(&uri).is_none() {
-        return Err(malformed());
-    }
     Ok(Endpoint::from(uri)
         .connect_timeout(settings.connect_within)
         .http2_keep_alive_interval(settings.keepalive_interval)
@@ -89,6 +106,7 @@ fn endpoint(url: &str, settings: &ClientSettings) -> Result<Endpoint, ConnectErr
 
 fn connector(
     network: Network,
+    address: Option<String>,
 ) -> impl tower::Service<
     Uri,
     Response = TokioIo<crate::network::Stream>,
@@ -97,16 +115,18 @@ fn connector(
 > + Send
 + 'static {
     tower::service_fn(move |uri: Uri| {
-        let network = network.clone();
+        let (network, address) = (network.clone(), address.clone());
         async move {
-            let target = target(&uri).ok_or(std::io::ErrorKind::InvalidInput)?;
+            let target = match address {
+                Some(address) => address,
+                None => target_of(&uri).ok_or(std::io::ErrorKind::InvalidInput)?,
+            };
             network.connect(&target).await.map(TokioIo::new)
         }
     })
 }
 
-/// `host:port`; an IPv6 host keeps its brackets.
-fn target(uri: &Uri) -> Option<String> {
+fn target_of(uri: &Uri) -> Option<String> {
     Some(format!("{}:{}", uri.host()?, uri.port_u16()?))
 }
 

@@ -136,21 +136,28 @@ impl World {
             pages: 0,
             loads_most: 0,
         };
-        for holder in 0..cores {
-            let settings = DriverSettings {
-                region: region(),
-                edge_regions: vec![region()],
-                timings,
-                name: "core".into(),
-                shards: 4,
-                holder: 100 + holder,
-                seed: holder,
-            };
-            world.cores.push(Core { driver: Driver::new(settings), asleep: false, inbox: VecDeque::new() });
-            world.input(world.cores.len() - 1, Input::Tick);
+        for _ in 0..cores {
+            world.start_core();
         }
         world.run(ms(500));
         world
+    }
+
+    /// One more core over the same store: its number.
+    pub(super) fn start_core(&mut self) -> usize {
+        let core = self.cores.len();
+        let settings = DriverSettings {
+            region: region(),
+            edge_regions: vec![region()],
+            timings: self.timings,
+            name: "core".into(),
+            shards: 4,
+            holder: 100 + core as u64,
+            seed: core as u64,
+        };
+        self.cores.push(Core { driver: Driver::new(settings), asleep: false, inbox: VecDeque::new() });
+        self.input(core, Input::Tick);
+        core
     }
 
     pub(super) fn store_now(&self) -> StoreTime {

@@ -181,19 +181,6 @@ fn a_core_that_goes_is_left_with_a_word_and_renewals_go_on() {
 }
 
 #[test]
-fn a_core_without_its_store_is_left_for_another() {
-    let mut world = World::linked();
-    world.core_beats = false;
-    for _ in 0..6 {
-        assert_eq!(world.links.len(), 1);
-        world.pass_ms(1_000);
-        let store_time = world.store_time();
-        world.down(LinkDown::Beat { sequence: 0, store_time, store_reachable: false });
-    }
-    assert_eq!(world.links.len(), 2);
-}
-
-#[test]
 fn who_was_evicted_while_the_link_moved_stays_evicted() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);

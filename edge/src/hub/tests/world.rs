@@ -22,7 +22,7 @@ use presence_model::view::RegionEvent;
 use presence_model::watch::{OpenRoom, WatchDown, WatchUp};
 use serde_json::Value;
 
-use crate::hub::{ConnEnd, ConnKey, Effect, Hub, HubSettings, Input, Unreadable};
+use crate::hub::{ConnEnd, ConnKey, CoreAddress, Effect, Hub, HubSettings, Input, Unreadable};
 use crate::protocol::{ClientMessage, CloseCode, json};
 
 /// The store's clock is this far ahead of the hub's.
@@ -70,6 +70,7 @@ pub(super) struct World {
     /// Said over the watch and not looked at yet.
     pub(super) watched: Vec<WatchUp>,
     pub(super) links: Vec<u64>,
+    pub(super) linked_to: Vec<CoreAddress>,
     pub(super) watches_opened: usize,
     pub(super) links_dropped: usize,
     /// A link, or a watch, was asked for and did not come up yet.
@@ -83,19 +84,28 @@ pub(super) struct World {
     members: BTreeMap<UserId, Member>,
 }
 
+pub(super) fn core_address(name: &str) -> CoreAddress {
+    CoreAddress { url: format!("http://{name}:1").into(), address: None }
+}
+
 pub(super) fn timings() -> Timings {
     Timings::derive(TimingsGiven::default()).unwrap()
 }
 
 impl World {
-    /// A hub that is not linked.
+    /// A hub that is not linked, and knows one core.
     pub(super) fn new() -> Self {
+        Self::among(&["a"])
+    }
+
+    /// A hub that is not linked, and knows these cores.
+    pub(super) fn among(cores: &[&str]) -> Self {
         let settings = HubSettings {
             edge: EdgeName::new("edge-1").unwrap(),
             incarnation: Incarnation(1),
             region: region(),
             timings: timings(),
-            cores: 2,
+            cores: cores.iter().map(|name| core_address(name)).collect(),
             seed: 7,
         };
         Self {
@@ -105,6 +115,7 @@ impl World {
             up: Vec::new(),
             watched: Vec::new(),
             links: Vec::new(),
+            linked_to: Vec::new(),
             watches_opened: 0,
             links_dropped: 0,
             wanted: (false, false),
@@ -178,7 +189,8 @@ impl World {
                 let client = self.clients.get_mut(&key).unwrap();
                 assert_eq!(client.closed.replace(code), None);
             }
-            Effect::OpenLink(hello) => {
+            Effect::OpenLink(core, hello) => {
+                self.linked_to.push(core);
                 self.links.push(hello.link.0);
                 self.wanted.0 = true;
             }

@@ -10,14 +10,14 @@ use presence_model::watch::WatchUp;
 use rand::RngExt as _;
 
 use super::{Event, World};
-use crate::sim::nodes::Core;
+use crate::sim::nodes::{Core, Stream};
 
 impl World {
-    pub(super) fn start_core(&mut self) {
-        if self.core.is_some() {
+    pub(super) fn start_core(&mut self, index: usize) {
+        if self.cores[index].is_some() {
             return;
         }
-        self.core_run += 1;
+        self.core_runs += 1;
         let driver = Driver::new(DriverSettings {
             region: self.region.clone(),
             edge_regions: vec![self.region.clone()],
@@ -27,44 +27,79 @@ impl World {
             holder: self.rng.random(),
             seed: self.rng.random(),
         });
-        self.core = Some(Core { driver, run: self.core_run, started: self.now, wake: None });
+        let (run, started) = (self.core_runs, self.now);
+        self.cores[index] = Some(Core { driver, run, started, wake: None, paused: None });
         self.note("core starts", String::new());
-        self.feed_core(Input::Tick);
+        self.feed_core(index, Input::Tick);
     }
 
-    pub(super) fn crash_core(&mut self, down_for: Duration) {
-        if self.core.take().is_none() {
-            return;
-        }
-        // Silence of the store's keeper proves nothing for a ttl after it is back.
-        let excused = self.now + down_for + self.timings.lease_ttl * 2 + Duration::from_secs(10);
-        self.checker.excuse(excused);
-        self.tails.clear();
-        let links: Vec<LinkKey> = self.links.keys().copied().collect();
+    pub(super) fn crash_core(&mut self, index: usize, down_for: Duration) {
+        let Some(core) = self.cores[index].take() else { return };
+        self.excuse_views(down_for);
+        self.tails.retain(|tail| tail.0 != core.run);
+        let of_core = |stream: &Stream| stream.core_run == core.run;
+        let links: Vec<LinkKey> =
+            self.links.iter().filter(|(_, link)| of_core(link)).map(|(key, _)| *key).collect();
         for key in links {
             let delay = self.delay();
             self.after(delay, Event::LinkGoneAtEdge(key));
         }
-        let watches: Vec<WatchKey> = self.watches.keys().copied().collect();
+        let watches: Vec<WatchKey> =
+            self.watches.iter().filter(|(_, watch)| of_core(watch)).map(|(key, _)| *key).collect();
         for key in watches {
             let delay = self.delay();
             self.after(delay, Event::WatchGoneAtEdge(key));
         }
-        self.after(down_for, Event::StartCore);
+        self.after(down_for, Event::StartCore(index));
+    }
+
+    /// The core stands still; nobody is told.
+    pub(super) fn pause_core(&mut self, index: usize, span: Duration) {
+        let Some(core) = self.cores[index].as_mut().filter(|core| core.paused.is_none()) else { return };
+        core.paused = Some(Vec::new());
+        let run = core.run;
+        self.excuse_views(span);
+        self.after(span, Event::ResumeCore(run));
+    }
+
+    pub(super) fn resume_core(&mut self, run: u64) {
+        let Some(index) = self.core_of(run) else { return };
+        let missed = self.cores[index].as_mut().and_then(|core| core.paused.take());
+        for input in missed.into_iter().flatten().chain([Input::Tick]) {
+            self.feed_core(index, input);
+        }
+    }
+
+    /// Without any core nothing can be seen, and the silence of the store's keeper proves nothing for a ttl
+    /// after it is back. Where another core runs, edges move to it, and it takes the sweep over.
+    fn excuse_views(&mut self, span: Duration) {
+        let runs = |core: &Option<Core>| core.as_ref().is_some_and(|core| core.paused.is_none());
+        let rest = Duration::from_secs(10);
+        let whole = span + self.timings.lease_ttl * 2 + rest;
+        let excused = if self.cores.iter().any(runs) { rest } else { whole };
+        self.checker.excuse(self.now + excused);
     }
 
     pub(super) fn wake_core(&mut self, run: u64) {
         let now = self.now;
-        let due = self.core.as_mut().filter(|core| core.run == run && core.wake == Some(now));
-        if let Some(core) = due {
+        let Some(index) = self.core_of(run) else { return };
+        if let Some(core) = self.cores[index].as_mut().filter(|core| core.wake == Some(now)) {
             core.wake = None;
-            self.feed_core(Input::Tick);
+            self.feed_core(index, Input::Tick);
         }
     }
 
-    pub(super) fn feed_core(&mut self, input: Input) {
+    /// Which core runs under this number.
+    pub(super) fn core_of(&self, run: u64) -> Option<usize> {
+        self.cores.iter().position(|core| core.as_ref().is_some_and(|core| core.run == run))
+    }
+
+    pub(super) fn feed_core(&mut self, index: usize, input: Input) {
         let now = self.now;
-        let Some(core) = self.core.as_mut() else { return };
+        let Some(core) = self.cores[index].as_mut() else { return };
+        if let Some(missed) = &mut core.paused {
+            return missed.push(input);
+        }
         let mut effects = Vec::new();
         core.driver.handle(input, Mono(now.since(core.started)), &mut effects);
         let due = core.driver.poll_timeout().map(|due| (core.started + due.0).max(now));
@@ -177,32 +212,26 @@ impl World {
     }
 
     pub(super) fn store_reply(&mut self, run: u64, op: StoreOp, reply: Box<Result<Outcome, StoreFault>>) {
-        if self.core.as_ref().is_some_and(|core| core.run == run) {
-            self.feed_core(Input::Store(op, reply));
+        if let Some(core) = self.core_of(run) {
+            self.feed_core(core, Input::Store(op, reply));
         }
-    }
-
-    fn core_runs(&self, run: u64) -> bool {
-        self.core.as_ref().is_some_and(|core| core.run == run)
     }
 
     pub(super) fn link_opening(&mut self, key: LinkKey, hello: Hello) {
         let Some(mut stream) = self.links.remove(&key) else { return };
-        if !self.core_runs(stream.core_run) {
+        let Some(core) = self.core_of(stream.core_run) else {
             self.after(Duration::from_millis(1), Event::LinkRefused(stream.edge, stream.edge_run));
             return;
-        }
+        };
         stream.open_at_core = true;
         self.through(&mut stream.down, Event::LinkOpened(key));
         self.links.insert(key, stream);
-        self.feed_core(Input::LinkOpened(key, hello));
+        self.feed_core(core, Input::LinkOpened(key, hello));
     }
 
     pub(super) fn link_up(&mut self, key: LinkKey, up: LinkUp) {
-        let Some(stream) = self.links.get(&key) else { return };
-        if !stream.open_at_core || !self.core_runs(stream.core_run) {
-            return;
-        }
+        let Some(stream) = self.links.get(&key).filter(|stream| stream.open_at_core) else { return };
+        let Some(core) = self.core_of(stream.core_run) else { return };
         let verified = match &up {
             LinkUp::Join(join) => Some(Ok(self.claims_of(join.connection))),
             LinkUp::Beat { .. }
@@ -212,41 +241,41 @@ impl World {
             | LinkUp::Leave { .. }
             | LinkUp::Bye { .. } => None,
         };
-        self.feed_core(Input::Link(key, up, verified));
+        self.feed_core(core, Input::Link(key, up, verified));
     }
 
     pub(super) fn link_gone_at_core(&mut self, key: LinkKey, end: LinkEnd) {
         let Some(stream) = self.links.get_mut(&key) else { return };
-        let run = stream.core_run;
-        if std::mem::take(&mut stream.open_at_core) && self.core_runs(run) {
-            self.feed_core(Input::LinkClosed(key, end));
+        let (was_open, run) = (std::mem::take(&mut stream.open_at_core), stream.core_run);
+        if let Some(core) = self.core_of(run).filter(|_| was_open) {
+            self.feed_core(core, Input::LinkClosed(key, end));
         }
     }
 
     pub(super) fn watch_opening(&mut self, key: WatchKey) {
         let Some(mut stream) = self.watches.remove(&key) else { return };
-        if !self.core_runs(stream.core_run) {
+        let Some(core) = self.core_of(stream.core_run) else {
             self.after(Duration::from_millis(1), Event::WatchRefused(stream.edge, stream.edge_run));
             return;
-        }
+        };
         stream.open_at_core = true;
         self.through(&mut stream.down, Event::WatchOpened(key));
         self.watches.insert(key, stream);
-        self.feed_core(Input::WatchOpened(key));
+        self.feed_core(core, Input::WatchOpened(key));
     }
 
     pub(super) fn watch_up(&mut self, key: WatchKey, up: WatchUp) {
-        let Some(stream) = self.watches.get(&key) else { return };
-        if stream.open_at_core && self.core_runs(stream.core_run) {
-            self.feed_core(Input::Watch(key, up));
+        let Some(stream) = self.watches.get(&key).filter(|stream| stream.open_at_core) else { return };
+        if let Some(core) = self.core_of(stream.core_run) {
+            self.feed_core(core, Input::Watch(key, up));
         }
     }
 
     pub(super) fn watch_gone_at_core(&mut self, key: WatchKey) {
         let Some(stream) = self.watches.get_mut(&key) else { return };
-        let run = stream.core_run;
-        if std::mem::take(&mut stream.open_at_core) && self.core_runs(run) {
-            self.feed_core(Input::WatchClosed(key));
+        let (was_open, run) = (std::mem::take(&mut stream.open_at_core), stream.core_run);
+        if let Some(core) = self.core_of(run).filter(|_| was_open) {
+            self.feed_core(core, Input::WatchClosed(key));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use presence_core::driver::{Input as CoreInput, LinkEnd, LinkKey, WatchKey};
-use presence_edge::hub::{Effect, Hub, HubSettings, Input};
+use presence_edge::hub::{CoreAddress, Effect, Hub, HubSettings, Input};
 use presence_model::id::{ConnectionId, EdgeName, Incarnation};
 use presence_model::link::{Hello, LinkDown};
 use presence_model::time::Mono;
@@ -14,6 +14,10 @@ use rand::RngExt as _;
 use super::{Event, World};
 use crate::sim::nodes::{Edge, Stream};
 use crate::sim::pipes::Pipe;
+
+fn address_of(core: usize) -> CoreAddress {
+    CoreAddress { url: format!("http://core-{core}:1").into(), address: None }
+}
 
 impl World {
     pub(super) fn start_edge(&mut self, index: usize) {
@@ -27,7 +31,7 @@ impl World {
             incarnation,
             region: self.region.clone(),
             timings: self.timings,
-            cores: 1,
+            cores: (0..self.cores.len()).map(address_of).collect(),
             seed: self.rng.random(),
         });
         self.edges[index] = Some(Edge {
@@ -113,7 +117,7 @@ impl World {
             Effect::Send(key, payloads) => self.send_frames(index, key, payloads),
             Effect::Ping(key) => self.send_ping(index, key),
             Effect::Close(key, code, why) => self.close_socket(index, key, code, why),
-            Effect::OpenLink(hello) => self.open_link(index, run, hello),
+            Effect::OpenLink(core, hello) => self.open_link((index, run), &core, hello),
             Effect::Link(up) => {
                 let Some(key) = self.edges[index].as_ref().and_then(|edge| edge.link) else { return };
                 if let Some(mut stream) = self.links.remove(&key) {
@@ -149,11 +153,12 @@ impl World {
         }
     }
 
-    fn stream(&self, edge: usize, edge_run: u64) -> Stream {
+    fn stream(&self, (edge, edge_run): (usize, u64), core: usize) -> Stream {
         Stream {
             edge,
             edge_run,
-            core_run: self.core_run,
+            core,
+            core_run: self.cores[core].as_ref().map_or(0, |core| core.run),
             up: Pipe::default(),
             down: Pipe::default(),
             open_at_edge: true,
@@ -161,11 +166,12 @@ impl World {
         }
     }
 
-    fn open_link(&mut self, index: usize, run: u64, hello: Hello) {
+    fn open_link(&mut self, (index, run): (usize, u64), core: &CoreAddress, hello: Hello) {
+        let core = (0..self.cores.len()).find(|index| address_of(*index) == *core).unwrap_or_default();
         self.keys += 1;
         let key = LinkKey(self.keys);
         self.note("link opens", format!("edge{index} link {} as {}", hello.link, key.0));
-        let mut stream = self.stream(index, run);
+        let mut stream = self.stream((index, run), core);
         self.through(&mut stream.up, Event::LinkOpening(key, hello));
         self.links.insert(key, stream);
         if let Some(edge) = self.edges[index].as_mut() {
@@ -176,7 +182,10 @@ impl World {
     fn open_watch(&mut self, index: usize, run: u64) {
         self.keys += 1;
         let key = WatchKey(self.keys);
-        let mut stream = self.stream(index, run);
+        // On the transport of the link.
+        let link = self.edges[index].as_ref().and_then(|edge| self.links.get(&edge.link?));
+        let core = link.map_or(0, |link| link.core);
+        let mut stream = self.stream((index, run), core);
         self.through(&mut stream.up, Event::WatchOpening(key));
         self.watches.insert(key, stream);
         if let Some(edge) = self.edges[index].as_mut() {
@@ -236,9 +245,9 @@ impl World {
                 self.feed_edge(edge, Input::Watch(event));
             }
         }
-        let open = self.watches.get(&key).is_some_and(|stream| stream.open_at_core);
-        if open {
-            self.feed_core(CoreInput::WatchReady(key));
+        let open = self.watches.get(&key).filter(|stream| stream.open_at_core).map(|stream| stream.core_run);
+        if let Some(core) = open.and_then(|run| self.core_of(run)) {
+            self.feed_core(core, CoreInput::WatchReady(key));
         }
     }
 
