@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use presence_model::claim::{Action, TokenRefusal, judge_time};
 use presence_model::id::{RoomId, UserId};
+use presence_model::record::TokenRef;
 use presence_model::time::StoreTime;
 
 use super::*;
@@ -161,19 +162,51 @@ fn foreign_keys_are_left_out_and_a_file_needs_one_of_ours() {
     }
 }
 
+/// Signed by another implementation, with keys whose private halves are gone.
+const ES256: &str = include_str!("fixtures/es256.jwt");
+const RS256: &str = include_str!("fixtures/rs256.jwt");
+const ES256_FOR_ANOTHER: &str = include_str!("fixtures/es256_elsewhere.jwt");
+
 #[test]
-fn es256_and_rs256_keys_of_a_file_verify() {
-    // RFC 7515, A.2 and A.3: the signatures are good, the claims are not ours.
-    let es = "eyJhbGciOiJFUzI1NiJ9";
-    let set = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"e","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
-    let keys = KeySet::parse(set.as_bytes()).unwrap();
-    let payload =
-        "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
-    let signature = "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q";
-    let key = keys.get("e").unwrap();
-    let message = format!("{es}.{payload}");
-    let good = jsonwebtoken::crypto::verify(signature, message.as_bytes(), &key.decoding, key.algorithm);
-    assert!(good.unwrap());
+fn es256_and_rs256_tokens_of_others_verify_by_a_file_of_keys() {
+    let verifier = verifier_of(include_str!("fixtures/jwks.json"));
+    for (token, kid) in [(ES256, "es"), (RS256, "rs")] {
+        let claims = verifier.verify(token.trim()).unwrap();
+        let user = UserId::new("u1").unwrap();
+        assert_eq!((claims.user, claims.room.as_str(), claims.action), (user, "lobby", Action::Join));
+        let expected = (StoreTime(1_790_000_060_000), kid, "t-1");
+        let TokenRef { ends, key_id, token_id } = &claims.token;
+        assert_eq!((*ends, key_id.as_str(), token_id.as_str()), expected);
+    }
+    assert_eq!(verifier.verify(ES256_FOR_ANOTHER.trim()), Err(TokenRefusal::Audience));
+}
+
+#[test]
+fn es256_and_rs256_tokens_that_were_changed_do_not_verify() {
+    let verifier = verifier_of(include_str!("fixtures/jwks.json"));
+    let parts = |token: &'static str| token.trim().rsplit_once('.').unwrap();
+    let payload_of = |token: &'static str| parts(token).0.rsplit_once('.').unwrap().1;
+    for token in [ES256, RS256] {
+        let (signed, signature) = parts(token);
+        let other = if signature.starts_with('A') { "B" } else { "A" };
+        let changed = format!("{signed}.{other}{}", &signature[1..]);
+        assert_eq!(verifier.verify(&changed), Err(TokenRefusal::Signature));
+        // Good claims of another token under a good signature.
+        let header = signed.split_once('.').unwrap().0;
+        let spliced = format!("{header}.{}.{signature}", payload_of(ES256_FOR_ANOTHER));
+        assert_eq!(verifier.verify(&spliced), Err(TokenRefusal::Signature));
+        assert!(verifier.verify(&format!("{signed}.")).is_err(), "no signature at all");
+    }
+    // The algorithm is the key's, whatever the token says; one kind of key never takes the other's tokens.
+    let header = |alg: &str, kid: &str| {
+        use base64::Engine as _;
+        let json = serde_json::json!({ "alg": alg, "kid": kid }).to_string();
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json)
+    };
+    for (alg, kid) in [("RS256", "es"), ("ES256", "rs"), ("HS256", "rs"), ("none", "es"), ("PS256", "rs")] {
+        let confused = format!("{}.{}.{}", header(alg, kid), payload_of(ES256), parts(RS256).1);
+        assert_eq!(verifier.verify(&confused), Err(TokenRefusal::Algorithm), "{alg} with {kid}");
+    }
 }
 
 #[test]
