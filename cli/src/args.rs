@@ -1,6 +1,5 @@
 //! The command line. Its help is the first documentation anybody reads.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,15 +42,15 @@ pub(crate) enum Command {
     after_help = "Timers default to heartbeat 3s, lease-ttl 12s, grace 5s, so that things happen while you watch.\nProduction defaults are 15s, 45s and 12s.\n\nExamples:\n  presence dev\n  presence dev --listen 127.0.0.1:0 --json\n  presence dev --heartbeat 1s --lease-ttl 3s --grace 1s"
 )]
 pub(crate) struct DevArgs {
-    /// Where browsers connect; also serves the playground. Port 0 picks a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4700")]
-    pub(crate) listen: SocketAddr,
-    /// Where services connect (gRPC).
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4701")]
-    pub(crate) grpc: SocketAddr,
-    /// Where metrics and probes are.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4702")]
-    pub(crate) admin: SocketAddr,
+    /// Where browsers connect; also serves the playground (127.0.0.1:4700). Port 0 picks a free one.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Where services connect (gRPC) (127.0.0.1:4701).
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<String>,
+    /// Where metrics and probes are (127.0.0.1:4702).
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<String>,
     /// Print one JSON object with the addresses in force once everything accepts, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,6 +5,7 @@
 
 mod relay;
 mod routes;
+mod settings;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -21,10 +22,9 @@ use presence_edge::settings::Origins;
 use presence_edge::start as edge;
 use presence_model::id::{EdgeName, RegionId};
 use presence_model::time::millis;
-use presence_model::timing::{Timings, TimingsGiven};
+use presence_model::timing::Timings;
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::refuse;
-use presence_runtime::config::{Mistakes, derive_timings};
 use presence_runtime::network::{Listener, Network};
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::telemetry::{self, Metrics};
@@ -33,6 +33,7 @@ use tower::ServiceExt as _;
 
 use self::relay::Cuts;
 use self::routes::{DevState, DevTimers, router};
+use self::settings::DevSettings;
 use crate::args::DevArgs;
 use crate::paint;
 
@@ -40,33 +41,18 @@ use crate::paint;
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// A desk has no more.
 const CONNECTIONS_MAX: usize = 10_000;
-/// Clients of `dev` are told to come back within a blink: nobody waits for a drain on a desk.
-const DRAIN_WINDOW: Duration = Duration::from_millis(500);
 
 /// Runs until a signal.
 pub(crate) fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
-    let timings = match timings(&args) {
-        Ok(timings) => timings,
+    let settings = match DevSettings::check(&args) {
+        Ok(settings) => settings,
         Err(mistakes) => return Ok(refuse(&mistakes)),
     };
-    if let Some(address) =
-        [args.listen, args.grpc, args.admin].into_iter().find(|address| !address.ip().is_loopback())
-    {
-        return Ok(refuse(&format!(
-            "{address}: presence dev hands out tokens to everybody, so it stays on loopback; example: 127.0.0.1:4700"
-        )));
-    }
     // The addresses are to be read.
     if let Err(bad) = telemetry::install(&args.logs.quiet(), &Clock::system()) {
         return Ok(refuse(&bad));
     }
-    tokio::runtime::Runtime::new()?.block_on(serve(args, timings))
-}
-
-fn timings(args: &DevArgs) -> Result<Timings, Mistakes> {
-    let mut timings = derive_timings(args.timings.flags().given()?.or(TimingsGiven::DEMO))?;
-    timings.drain_window = DRAIN_WINDOW;
-    Ok(timings)
+    tokio::runtime::Runtime::new()?.block_on(serve(settings))
 }
 
 /// Where everything is.
@@ -76,14 +62,14 @@ struct Addresses {
     admin: SocketAddr,
 }
 
-async fn serve(args: DevArgs, timings: Timings) -> anyhow::Result<ExitCode> {
+async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
     let world = World {
         clock: Clock::system(),
         network: Network::tcp(),
         metrics: Metrics::new(),
         shutdown: Shutdown::new(),
         region: RegionId::new("local")?,
-        timings,
+        timings: settings.timings,
     };
     world.shutdown.end_on_signals()?;
     let keys = GeneratedKeys::from_seed(rand::random());
@@ -92,19 +78,22 @@ async fn serve(args: DevArgs, timings: Timings) -> anyhow::Result<ExitCode> {
 
     // The core outlives the edge, so that the edge can say what it releases.
     let core_ends = Shutdown::new();
-    let core = world.start_core(&args, verifier.clone(), core_ends.clone()).await?;
+    let core = world.start_core(&settings, verifier.clone(), core_ends.clone()).await?;
     let cuts = Cuts::default();
     let front = world.front(issuer, &cuts);
     let edge = world.start_edge(core.grpc, verifier, front)?;
     anyhow::ensure!(edge.linked().await, "the edge ended before its link was up");
 
-    let listener = listen(&world.network, args.listen)?;
-    let addresses =
-        Addresses { http: listener.local_addr(), grpc: core.grpc, admin: core.admin.unwrap_or(args.admin) };
+    let listener = listen(&world.network, settings.listen)?;
+    let addresses = Addresses {
+        http: listener.local_addr(),
+        grpc: core.grpc,
+        admin: core.admin.unwrap_or(settings.admin),
+    };
     let relay_ends = world.shutdown.child();
     relay_ends
         .spawn("relay", relay::run(listener, edge.listen, world.network.clone(), cuts, core_ends.token()));
-    announce(&args, &addresses, &world.timings)?;
+    announce(settings.json, &addresses, &world.timings)?;
 
     let told = world.shutdown.token();
     let stopping = async {
@@ -148,14 +137,14 @@ struct Front {
 impl World {
     async fn start_core(
         &self,
-        args: &DevArgs,
+        dev: &DevSettings,
         verifier: Verifier,
         shutdown: Shutdown,
     ) -> anyhow::Result<core::Running> {
         let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
         let settings = presence_core::settings::Settings {
-            grpc: args.grpc,
-            admin: Some(args.admin),
+            grpc: dev.grpc,
+            admin: Some(dev.admin),
             region: self.region.clone(),
             name: "dev".to_owned(),
             timings: self.timings,
@@ -229,9 +218,9 @@ impl World {
     }
 }
 
-fn announce(args: &DevArgs, addresses: &Addresses, timings: &Timings) -> anyhow::Result<()> {
+fn announce(json: bool, addresses: &Addresses, timings: &Timings) -> anyhow::Result<()> {
     let Addresses { http, grpc, admin } = addresses;
-    if args.json {
+    if json {
         let line = serde_json::json!({
             "ws": format!("ws://{http}{WS_PATH}"),
             "playground": format!("http://{http}/"),

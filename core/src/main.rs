@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use presence_core::settings::{Configuration, Flags, Settings, keys};
+use presence_core::settings::{Checked, Flags, Settings, keys};
 use presence_core::start::{Deps, start};
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
-use presence_model::id::RegionId;
-use presence_model::timing::Timings;
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
-use presence_runtime::exposure::{Protection, require_loopback_unless};
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::telemetry::{self, Metrics};
@@ -27,30 +24,23 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     let flags: Flags = parse_or_exit();
-    let (configuration, timings) = match flags.load(std::env::vars_os()) {
-        Ok(loaded) => loaded,
+    if flags.config.print_config {
+        return match flags.load(std::env::vars_os()) {
+            Ok((configuration, _)) => print(&render(&keys(), &configuration)),
+            Err(mistakes) => refuse(&mistakes),
+        };
+    }
+    let checked = match flags.check(std::env::vars_os()) {
+        Ok(checked) => checked,
         Err(mistakes) => return refuse(&mistakes),
     };
-    if flags.config.print_config {
-        return print(&render(&keys(), &configuration));
+    if flags.config.check {
+        return print("the configuration is good");
     }
-    let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
-    if let Err(exposed) = require_loopback_unless(protection, configuration.grpc, "the gRPC listener", "TLS")
-    {
-        return refuse(&exposed);
-    }
-    let Some(jwks) = configuration.jwks.clone() else {
-        return refuse(
-            &"jwks is not set: give the keys that verify tokens with --jwks FILE; \
-                        `presence keys DIR` makes a pair",
-        );
-    };
-    // Whoever asks for a check wants the answer alone.
-    let logs = if flags.config.check { flags.logs.quiet() } else { flags.logs.clone() };
-    if let Err(bad) = telemetry::install(&logs, &Clock::system()) {
+    if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
         return refuse(&bad);
     }
-    let run = run(configuration, timings, jwks, flags.json, flags.config.check);
+    let run = run(checked, flags.json);
     match tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(run)) {
         Ok(code) => code,
         Err(error) => {
@@ -60,24 +50,9 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(
-    configuration: Configuration,
-    timings: Timings,
-    jwks: std::path::PathBuf,
-    json: bool,
-    check: bool,
-) -> anyhow::Result<ExitCode> {
-    let region = match RegionId::new(&configuration.region) {
-        Ok(region) => region,
-        Err(error) => return Ok(refuse(&format!("region = {:?}: {error}", configuration.region))),
-    };
-    let keys = match KeyFile::open(&jwks).await {
-        Ok(keys) => keys,
-        Err(error) => return Ok(refuse(&format!("jwks = {}: {error}", jwks.display()))),
-    };
-    if check {
-        return Ok(print("the configuration is good"));
-    }
+async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
+    let Checked { configuration, timings, region, jwks } = checked;
+    let keys = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings() {
         tracing::warn!("{warning}");
     }

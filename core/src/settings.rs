@@ -1,13 +1,15 @@
 //! What a core is told: file, environment, flags.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use presence_model::id::RegionId;
-use presence_model::timing::Timings;
+use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
-    ConfigFlags, Kind, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings, derive_timings,
+    Checks, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings,
 };
+use presence_runtime::exposure::{Protection, require_loopback_unless};
 use presence_runtime::telemetry::LogFlags;
 use serde::{Deserialize, Serialize};
 
@@ -114,19 +116,70 @@ impl Default for Configuration {
     }
 }
 
+/// A configuration that keeps all its rules.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// As loaded.
+    pub configuration: Configuration,
+    /// Timers.
+    pub timings: Timings,
+    /// The region of the rosters.
+    pub region: RegionId,
+    /// Keys that verify tokens.
+    pub jwks: PathBuf,
+}
+
 impl Flags {
     /// Merges file, environment and flags.
     ///
     /// # Errors
-    /// All mistakes at once.
+    /// All mistakes of values and timers at once.
     pub fn load(
         &self,
-        environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+        environment: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<(Configuration, Timings), Mistakes> {
         let keys = keys();
+        let loader = self.loader(&keys, environment);
+        let (configuration, timings, checks) = read(&loader);
+        match (timings, checks.mistakes()) {
+            (Some(timings), None) => Ok((configuration, timings)),
+            (_, mistakes) => Err(mistakes.expect("timers are missing for a reason")),
+        }
+    }
+
+    /// Merges file, environment and flags, and checks all there is to check before starting.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn check(
+        &self,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<Checked, Mistakes> {
+        let keys = keys();
+        let loader = self.loader(&keys, environment);
+        let (configuration, timings, mut checks) = read(&loader);
+        let region = checks.value("region", &configuration.region, RegionId::new(&configuration.region));
+        let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
+        let judged = require_loopback_unless(protection, configuration.grpc, "the gRPC listener", "TLS");
+        checks.exposure("grpc", judged);
+        let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        checks.logs(&self.logs);
+        match (timings, region, jwks, checks.mistakes()) {
+            (Some(timings), Some(region), Some(jwks), None) => {
+                Ok(Checked { configuration, timings, region, jwks })
+            }
+            (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
+        }
+    }
+
+    fn loader<'a>(
+        &self,
+        keys: &'a [Setting],
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Loader<'a> {
         let loader = self
             .config
-            .loader(&keys, ENVIRONMENT_PREFIX, environment)
+            .loader(keys, ENVIRONMENT_PREFIX, environment)
             .flag("grpc", "--grpc", self.grpc.as_deref())
             .flag("admin", "--admin", self.admin.as_deref())
             .flag("store", "--store", self.store.as_deref())
@@ -134,11 +187,18 @@ impl Flags {
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        let mut configuration: Configuration = self.timing.onto(loader).load()?;
-        let timings = derive_timings(configuration.timing.given())?;
-        configuration.timing = TimingSettings::in_force(&timings);
-        Ok((configuration, timings))
+        self.timing.onto(loader)
     }
+}
+
+fn read<'l, 'a>(loader: &'l Loader<'a>) -> (Configuration, Option<Timings>, Checks<'l, 'a>) {
+    let (mut configuration, mistakes): (Configuration, _) = loader.read();
+    let mut checks = Checks::new(loader, mistakes);
+    let timings = checks.timings(configuration.timing.given(), TimingsGiven::default());
+    if let Some(timings) = &timings {
+        configuration.timing = TimingSettings::in_force(timings);
+    }
+    (configuration, timings, checks)
 }
 
 /// What a core needs to start.
@@ -160,8 +220,6 @@ pub struct Settings {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
 
     fn load(flags: &Flags, environment: &[(&str, &str)]) -> Result<(Configuration, Timings), String> {
@@ -187,6 +245,27 @@ mod tests {
         };
         let mistakes = load(&flags, &[("PRESENCE_CORE__GRCP", "x")]).unwrap_err();
         assert_eq!(mistakes.lines().count(), 4, "{mistakes}");
+    }
+
+    #[test]
+    fn mistakes_of_all_kinds_are_told_at_once() {
+        let flags = Flags {
+            grpc: Some("0.0.0.0:4701".into()),
+            admin: Some("here".into()),
+            region: Some("x".repeat(300)),
+            timing: TimingFlags { heartbeat: Some("20s".into()), ..TimingFlags::default() },
+            logs: LogFlags { log: Some("a=b=c".into()), ..LogFlags::default() },
+            ..Flags::default()
+        };
+        let mistakes = flags.check(std::iter::empty()).unwrap_err().to_string();
+        let paths: Vec<&str> = mistakes.lines().filter_map(|line| line.split(" = ").next()).collect();
+        let expected = ["admin", "timing.lease_ttl", "timing.lease_ttl", "region", "grpc", "jwks", "--log"];
+        assert_eq!(paths, expected, "{mistakes}");
+        assert!(mistakes.contains("timing.lease_ttl = \"45s\" (the default): "), "{mistakes}");
+        let nowhere = Flags { jwks: Some("/nowhere/jwks.json".into()), ..Flags::default() };
+        let mistakes = nowhere.check(std::iter::empty()).unwrap_err().to_string();
+        assert!(mistakes.starts_with("jwks = \"/nowhere/jwks.json\": "), "{mistakes}");
+        assert!(mistakes.ends_with("(in --jwks)") && mistakes.lines().count() == 1, "{mistakes}");
     }
 
     #[test]

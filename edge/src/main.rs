@@ -1,19 +1,15 @@
 //! `presence-edge`: a recipe. Everything it does is in the library.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use presence_edge::http::WS_PATH;
-use presence_edge::settings::{Configuration, Flags, Settings, keys};
+use presence_edge::settings::{Checked, Flags, Settings, keys};
 use presence_edge::start::{Deps, Running, start};
-use presence_model::id::{EdgeName, RegionId};
-use presence_model::timing::Timings;
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
-use presence_runtime::config::Shown;
-use presence_runtime::exposure::{Protection, require_loopback_unless};
+use presence_runtime::config::render;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::telemetry::{self, Metrics};
@@ -25,33 +21,22 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// How long everything may take to end after the drain.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// A configuration whose words are checked.
-struct Checked {
-    configuration: Configuration,
-    timings: Timings,
-    region: RegionId,
-    edge: EdgeName,
-    jwks: PathBuf,
-}
-
 fn main() -> ExitCode {
     let flags: Flags = parse_or_exit();
-    let (configuration, timings) = match flags.load(std::env::vars_os()) {
-        Ok(loaded) => loaded,
-        Err(mistakes) => return refuse(&mistakes),
-    };
-    if flags.config.print_config
-        && let Shown::Text(text) = flags.config.shown(&keys(), &configuration)
-    {
-        return print(&text);
+    if flags.config.print_config {
+        return match flags.load(std::env::vars_os()) {
+            Ok((configuration, _)) => print(&render(&keys(), &configuration)),
+            Err(mistakes) => refuse(&mistakes),
+        };
     }
-    let checked = match check(configuration, timings) {
+    let checked = match flags.check(std::env::vars_os()) {
         Ok(checked) => checked,
         Err(mistakes) => return refuse(&mistakes),
     };
-    // Whoever asks for a check wants the answer alone.
-    let logs = if flags.config.check { flags.logs.quiet() } else { flags.logs.clone() };
-    if let Err(bad) = telemetry::install(&logs, &Clock::system()) {
+    if flags.config.check {
+        return print("the configuration is good");
+    }
+    if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
         return refuse(&bad);
     }
     let run = run(checked, &flags);
@@ -64,52 +49,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// What needs more than one value, or the words of the model. All mistakes at once, one line each.
-fn check(configuration: Configuration, timings: Timings) -> Result<Checked, String> {
-    let mut mistakes = Vec::new();
-    let region = RegionId::new(&configuration.region);
-    let edge = EdgeName::new(&configuration.edge);
-    for mistake in [region.as_ref().err(), edge.as_ref().err()].into_iter().flatten() {
-        mistakes.push(mistake.to_string());
-    }
-    if configuration.core.is_empty() {
-        mistakes.push("core = []: must name a core; example: core = [\"http://127.0.0.1:4701\"]".to_owned());
-    }
-    mistakes.extend(configuration.mistaken_origins().map(|origin| {
-        format!(
-            "origins: {origin:?} is the origin of no page: scheme://host, small letters, a port only if it is not \
-             the scheme's own, or * for all; example: https://app.example"
-        )
-    }));
-    let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
-    if let Err(exposed) =
-        require_loopback_unless(protection, configuration.listen, "the WebSocket listener", "TLS")
-    {
-        mistakes.push(exposed.to_string());
-    }
-    if configuration.jwks.is_none() {
-        mistakes.push(
-            "jwks is not set: give the keys that verify tokens with --jwks FILE; `presence keys DIR` makes a pair"
-                .to_owned(),
-        );
-    }
-    match (region, edge, configuration.jwks.clone()) {
-        (Ok(region), Ok(edge), Some(jwks)) if mistakes.is_empty() => {
-            Ok(Checked { configuration, timings, region, edge, jwks })
-        }
-        _ => Err(mistakes.join("\n")),
-    }
-}
-
 async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     let Checked { configuration, timings, region, edge, jwks } = checked;
-    let key_file = match KeyFile::open(&jwks).await {
-        Ok(key_file) => key_file,
-        Err(error) => return Ok(refuse(&format!("jwks = {}: {error}", jwks.display()))),
-    };
-    if let Shown::Text(text) = flags.config.shown(&keys(), &configuration) {
-        return Ok(print(&text));
-    }
+    let key_file = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings() {
         tracing::warn!("{warning}");
     }

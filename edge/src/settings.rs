@@ -1,13 +1,16 @@
 //! What an edge is told: file, environment, flags.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use presence_model::id::{EdgeName, RegionId};
-use presence_model::timing::Timings;
+use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
-    ConfigFlags, Kind, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings, derive_timings,
+    Checks, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings,
 };
+use presence_runtime::exposure::{Protection, require_loopback_unless};
+use presence_runtime::rpc;
 use presence_runtime::telemetry::LogFlags;
 use serde::{Deserialize, Serialize};
 
@@ -60,9 +63,10 @@ pub struct Flags {
     /// Where metrics and probes are (127.0.0.1:4712)
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
-    /// Cores to link to, in turn (http://127.0.0.1:4701)
+    /// Cores to link to: one of them, and the next when it is of no use (http://127.0.0.1:4701). May be
+    /// repeated; a name with several addresses stands for several cores
     #[arg(long, value_name = "URL[,URL…]")]
-    pub core: Option<String>,
+    pub core: Vec<String>,
     /// The region this edge speaks for (local)
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
@@ -103,7 +107,7 @@ pub struct Configuration {
     pub listen: SocketAddr,
     /// Where metrics and probes are.
     pub admin: SocketAddr,
-    /// Cores to link to, in turn.
+    /// Cores to link to, one at a time.
     pub core: Vec<String>,
     /// The region this edge speaks for.
     pub region: String,
@@ -157,33 +161,107 @@ impl Configuration {
     }
 }
 
+/// A configuration that keeps all its rules.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// As loaded.
+    pub configuration: Configuration,
+    /// Timers.
+    pub timings: Timings,
+    /// The region this edge speaks for.
+    pub region: RegionId,
+    /// Its name.
+    pub edge: EdgeName,
+    /// Keys that verify tokens.
+    pub jwks: PathBuf,
+}
+
 impl Flags {
     /// Merges file, environment and flags.
     ///
     /// # Errors
-    /// All mistakes at once.
+    /// All mistakes of values and timers at once.
     pub fn load(
         &self,
-        environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+        environment: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<(Configuration, Timings), Mistakes> {
         let keys = keys();
+        let loader = self.loader(&keys, environment);
+        let (configuration, timings, checks) = read(&loader);
+        match (timings, checks.mistakes()) {
+            (Some(timings), None) => Ok((configuration, timings)),
+            (_, mistakes) => Err(mistakes.expect("timers are missing for a reason")),
+        }
+    }
+
+    /// Merges file, environment and flags, and checks all there is to check before starting.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn check(
+        &self,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<Checked, Mistakes> {
+        let keys = keys();
+        let loader = self.loader(&keys, environment);
+        let (configuration, timings, mut checks) = read(&loader);
+        let region = checks.value("region", &configuration.region, RegionId::new(&configuration.region));
+        let edge = checks.value("edge", &configuration.edge, EdgeName::new(&configuration.edge));
+        if configuration.core.is_empty() {
+            checks.wrong("core", "[]".to_owned(), "must name a core".to_owned());
+        }
+        for url in configuration.core.iter().filter(|url| rpc::target(url).is_none()) {
+            checks.wrong("core", format!("{url:?}"), "must be http://host:port".to_owned());
+        }
+        for origin in configuration.mistaken_origins() {
+            let rule = "must be the origin of a page: scheme://host, small letters, a port only if it is not the \
+                        scheme's own; or * for all";
+            checks.wrong("origins", format!("{origin:?}"), rule.to_owned());
+        }
+        let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
+        let judged =
+            require_loopback_unless(protection, configuration.listen, "the WebSocket listener", "TLS");
+        checks.exposure("listen", judged);
+        let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        checks.logs(&self.logs);
+        match (timings, region, edge, jwks, checks.mistakes()) {
+            (Some(timings), Some(region), Some(edge), Some(jwks), None) => {
+                Ok(Checked { configuration, timings, region, edge, jwks })
+            }
+            (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
+        }
+    }
+
+    fn loader<'a>(
+        &self,
+        keys: &'a [Setting],
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Loader<'a> {
+        let cores = (!self.core.is_empty()).then(|| self.core.join(","));
         let loader = self
             .config
-            .loader(&keys, ENVIRONMENT_PREFIX, environment)
+            .loader(keys, ENVIRONMENT_PREFIX, environment)
             .flag("listen", "--listen", self.listen.as_deref())
             .flag("admin", "--admin", self.admin.as_deref())
-            .flag("core", "--core", self.core.as_deref())
+            .flag("core", "--core", cores)
             .flag("region", "--region", self.region.as_deref())
             .flag("edge", "--edge", self.edge.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("origins", "--origins", self.origins.as_deref())
             .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        let mut configuration: Configuration = self.timing.onto(loader).load()?;
-        let timings = derive_timings(configuration.timing.given())?;
-        configuration.timing = TimingSettings::in_force(&timings);
-        Ok((configuration, timings))
+        self.timing.onto(loader)
     }
+}
+
+fn read<'l, 'a>(loader: &'l Loader<'a>) -> (Configuration, Option<Timings>, Checks<'l, 'a>) {
+    let (mut configuration, mistakes): (Configuration, _) = loader.read();
+    let mut checks = Checks::new(loader, mistakes);
+    let timings = checks.timings(configuration.timing.given(), TimingsGiven::default());
+    if let Some(timings) = &timings {
+        configuration.timing = TimingSettings::in_force(timings);
+    }
+    (configuration, timings, checks)
 }
 
 /// What an edge needs to start.
@@ -193,7 +271,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Where metrics and probes are; none: nowhere.
     pub admin: Option<SocketAddr>,
-    /// Cores to link to, in turn: `http://host:port`. At least one.
+    /// Cores to link to, one at a time: `http://host:port`. At least one; a name with several addresses
+    /// stands for several.
     pub cores: Vec<String>,
     /// The region this edge speaks for.
     pub region: RegionId,
@@ -211,8 +290,6 @@ pub struct Settings {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
 
     fn load(flags: &Flags, environment: &[(&str, &str)]) -> Result<(Configuration, Timings), String> {
@@ -222,10 +299,11 @@ mod tests {
 
     #[test]
     fn flags_win_over_variables_and_lists_are_split() {
-        let flags = Flags { core: Some("http://a:1,http://b:2".into()), ..Flags::default() };
+        let core = vec!["http://a:1".into(), "http://b:2,http://d:4".into()];
+        let flags = Flags { core, ..Flags::default() };
         let variables = [("PRESENCE_EDGE__CORE", "http://c:3"), ("PRESENCE_EDGE__EDGE", "edge-7")];
         let (configuration, _) = load(&flags, &variables).unwrap();
-        assert_eq!(configuration.core, ["http://a:1", "http://b:2"]);
+        assert_eq!(configuration.core, ["http://a:1", "http://b:2", "http://d:4"]);
         assert_eq!(configuration.edge, "edge-7");
     }
 
@@ -233,13 +311,30 @@ mod tests {
     fn every_mistake_has_its_line() {
         let flags = Flags {
             listen: Some("here".into()),
-            core: Some("ftp://x:1".into()),
+            core: vec!["ftp://x:1".into()],
             connections_max: Some("0".into()),
             timing: TimingFlags { grace: Some("soon".into()), ..TimingFlags::default() },
             ..Flags::default()
         };
         let mistakes = load(&flags, &[("PRESENCE_EDGE__CROE", "x")]).unwrap_err();
         assert_eq!(mistakes.lines().count(), 5, "{mistakes}");
+    }
+
+    #[test]
+    fn mistakes_of_all_kinds_are_told_at_once() {
+        let flags = Flags {
+            listen: Some("0.0.0.0:1".into()),
+            admin: Some("here".into()),
+            core: vec!["http://a".into(), "http://b:2".into()],
+            edge: Some("x".repeat(300)),
+            timing: TimingFlags { heartbeat: Some("20s".into()), ..TimingFlags::default() },
+            ..Flags::default()
+        };
+        let mistakes = flags.check(std::iter::empty()).unwrap_err().to_string();
+        let paths: Vec<&str> = mistakes.lines().filter_map(|line| line.split(" = ").next()).collect();
+        let expected = ["admin", "timing.lease_ttl", "timing.lease_ttl", "edge", "core", "listen", "jwks"];
+        assert_eq!(paths, expected, "{mistakes}");
+        assert!(mistakes.contains("core = \"http://a\": must be http://host:port"), "{mistakes}");
     }
 
     #[test]

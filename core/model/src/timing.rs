@@ -79,14 +79,37 @@ pub struct Timings {
     pub drain_window: Duration,
 }
 
+/// Where the value of a timer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The operator gave it.
+    Given,
+    /// Nobody did.
+    Default,
+    /// It follows from this one.
+    DerivedFrom(&'static str),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Given => Ok(()),
+            Self::Default => f.write_str(" (the default)"),
+            Self::DerivedFrom(setting) => write!(f, " (derived from {setting})"),
+        }
+    }
+}
+
 /// A broken rule: which timer, what it is, what the rule says, and an example that holds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} is {value:?}, but {rule}; this would hold: {example}")]
+#[error("{setting} is {value:?}{origin}, but {rule}; this would hold: {example}")]
 pub struct TimingMistake {
     /// The setting, as in the configuration (`lease_ttl`).
     pub setting: &'static str,
     /// Its value.
     pub value: Duration,
+    /// Where that comes from.
+    pub origin: Origin,
     /// The rule it breaks, in words and numbers.
     pub rule: String,
     /// Settings that would hold.
@@ -99,8 +122,20 @@ impl Timings {
     /// # Errors
     /// All broken rules at once.
     pub fn derive(given: TimingsGiven) -> Result<Self, Vec<TimingMistake>> {
-        let timings = Self::follow(given);
-        let mistakes = rules::mistakes(&timings, given);
+        Self::derive_or(given, TimingsGiven::default())
+    }
+
+    /// The same; what is not given is taken from there.
+    ///
+    /// # Errors
+    /// All broken rules at once.
+    pub fn derive_or(given: TimingsGiven, defaults: TimingsGiven) -> Result<Self, Vec<TimingMistake>> {
+        let all = given.or(defaults);
+        let timings = Self::follow(all);
+        let mut mistakes = rules::mistakes(&timings, all);
+        for mistake in &mut mistakes {
+            mistake.origin = rules::origin(mistake.setting, given, defaults);
+        }
         if mistakes.is_empty() { Ok(timings) } else { Err(mistakes) }
     }
 

@@ -99,6 +99,6 @@ mod tests {
         let arguments = ["presence", "--user", "u", "--room", "r", "--grace", "soon"];
         let parsed = Arguments::try_parse_from(arguments).unwrap();
         assert_eq!((parsed.user.as_str(), parsed.room.as_str()), ("u", "r"));
-        assert!(parsed.timing.given().is_err());
+        assert_eq!(parsed.timing.grace.as_deref(), Some("soon"));
     }
 }

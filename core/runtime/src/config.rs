@@ -4,6 +4,7 @@
 //! they end in. [`Loader`] merges the three sources and holds every value against the table, so that one
 //! run tells all that is wrong, unknown keys included.
 
+mod checks;
 mod flags;
 mod kind;
 mod loader;
@@ -11,12 +12,13 @@ mod mistake;
 mod render;
 mod timing;
 
-pub use self::flags::{ConfigFlags, Shown};
+pub use self::checks::Checks;
+pub use self::flags::ConfigFlags;
 pub use self::kind::Kind;
 pub use self::loader::Loader;
 pub use self::mistake::{Mistake, Mistakes};
 pub use self::render::render;
-pub use self::timing::{TIMING_SETTINGS, TimingFlags, TimingSettings, derive_timings};
+pub use self::timing::{TIMING_SETTINGS, TimingFlags, TimingSettings};
 
 /// One key of a configuration.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{TimingMistake, Timings, TimingsGiven};
+use super::{Origin, TimingMistake, Timings, TimingsGiven};
 
 /// Below this a session would be pinged without pause.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
@@ -10,6 +10,10 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 const LEASE_TTL_MIN: Duration = Duration::from_secs(1);
 /// A lease id has 12 bits for tenths of a second; round it is easier to remember.
 const LEASE_TTL_MAX: Duration = Duration::from_secs(400);
+const HEARTBEAT: &str = "heartbeat";
+const LEASE_TTL: &str = "lease_ttl";
+const GRACE: &str = "grace";
+const EDGE_LOST: &str = "edge_lost";
 /// Examples are told in steps of what a lease id can say.
 const STEP_MS: u128 = 100;
 
@@ -22,8 +26,28 @@ pub(super) fn mistakes(timings: &Timings, given: TimingsGiven) -> Vec<TimingMist
     let example = render(&example(timings, given));
     broken
         .into_iter()
-        .map(|(setting, value, rule)| TimingMistake { setting, value, rule, example: example.clone() })
+        .map(|(setting, value, rule)| {
+            let (origin, example) = (Origin::Given, example.clone());
+            TimingMistake { setting, value, origin, rule, example }
+        })
         .collect()
+}
+
+/// Where the value of a timer comes from.
+pub(super) fn origin(setting: &'static str, given: TimingsGiven, defaults: TimingsGiven) -> Origin {
+    let is_derived = setting == EDGE_LOST && defaults.edge_lost.is_none();
+    let given = match setting {
+        HEARTBEAT => given.heartbeat,
+        LEASE_TTL => given.lease_ttl,
+        GRACE => given.grace,
+        EDGE_LOST => given.edge_lost,
+        _ => None,
+    };
+    match given {
+        Some(_) => Origin::Given,
+        None if is_derived => Origin::DerivedFrom(LEASE_TTL),
+        None => Origin::Default,
+    }
 }
 
 type Broken = (&'static str, Duration, String);
@@ -52,21 +76,21 @@ fn broken(t: &Timings) -> Vec<Broken> {
 fn leases(t: &Timings, check: &mut Check) {
     let three_heartbeats = t.heartbeat.saturating_mul(3);
     let silence_and_grace = t.heartbeat.saturating_mul(2).saturating_add(t.grace);
-    check.rule("heartbeat", t.heartbeat, t.heartbeat >= HEARTBEAT_MIN, || {
+    check.rule(HEARTBEAT, t.heartbeat, t.heartbeat >= HEARTBEAT_MIN, || {
         format!("must be at least {HEARTBEAT_MIN:?}")
     });
-    check.rule("lease_ttl", t.lease_ttl, (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&t.lease_ttl), || {
+    check.rule(LEASE_TTL, t.lease_ttl, (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&t.lease_ttl), || {
         format!("must be between {LEASE_TTL_MIN:?} and {LEASE_TTL_MAX:?}")
     });
-    check.rule("lease_ttl", t.lease_ttl, t.lease_ttl >= three_heartbeats, || {
+    check.rule(LEASE_TTL, t.lease_ttl, t.lease_ttl >= three_heartbeats, || {
         format!("must be at least 3 × heartbeat ({three_heartbeats:?}), so that one lost renewal is survived")
     });
-    check.rule("lease_ttl", t.lease_ttl, t.lease_ttl >= silence_and_grace, || {
+    check.rule(LEASE_TTL, t.lease_ttl, t.lease_ttl >= silence_and_grace, || {
         format!(
             "must be at least 2 × heartbeat + grace ({silence_and_grace:?}), so that a lost transport ends by grace"
         )
     });
-    check.rule("grace", t.grace, t.grace < t.lease_ttl, || {
+    check.rule(GRACE, t.grace, t.grace < t.lease_ttl, || {
         format!("must be below lease_ttl ({:?})", t.lease_ttl)
     });
 }
@@ -75,12 +99,12 @@ fn leases(t: &Timings, check: &mut Check) {
 fn edges(t: &Timings, check: &mut Check) {
     let back_again = (t.link_beat * 3).saturating_add(t.link_backoff);
     let lost_and_over = t.edge_lost.saturating_add(t.grace);
-    check.rule("edge_lost", t.edge_lost, t.edge_lost >= back_again, || {
+    check.rule(EDGE_LOST, t.edge_lost, t.edge_lost >= back_again, || {
         format!(
             "must be at least 3 link beats + the link's first backoff ({back_again:?}), so that an edge can link again"
         )
     });
-    check.rule("edge_lost", t.edge_lost, lost_and_over < t.lease_ttl, || {
+    check.rule(EDGE_LOST, t.edge_lost, lost_and_over < t.lease_ttl, || {
         format!(
             "must, with grace ({lost_and_over:?} together), be below lease_ttl ({:?}), else it shortens nothing",
             t.lease_ttl
@@ -91,10 +115,10 @@ fn edges(t: &Timings, check: &mut Check) {
 /// What our own machinery may use up of them.
 fn shares(t: &Timings, check: &mut Check) {
     let waiting = t.renew_flush.saturating_add(t.renew_merge);
-    check.rule("heartbeat", t.heartbeat, waiting <= t.heartbeat / 5, || {
+    check.rule(HEARTBEAT, t.heartbeat, waiting <= t.heartbeat / 5, || {
         format!("renewals wait for {waiting:?} in all, which must be at most heartbeat / 5")
     });
-    check.rule("lease_ttl", t.lease_ttl, t.takeover() < t.lease_ttl / 3 || t.lease_ttl.is_zero(), || {
+    check.rule(LEASE_TTL, t.lease_ttl, t.takeover() < t.lease_ttl / 3 || t.lease_ttl.is_zero(), || {
         format!("a sweep turn changes hands in {:?}, which must be below lease_ttl / 3", t.takeover())
     });
 }

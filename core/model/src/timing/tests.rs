@@ -112,6 +112,21 @@ fn all_mistakes_are_told_at_once_each_with_an_example() {
 }
 
 #[test]
+fn a_timer_that_nobody_gave_is_not_blamed_on_anybody() {
+    let told = |given: TimingsGiven, defaults| -> Vec<String> {
+        let mistakes = Timings::derive_or(given, defaults).unwrap_err();
+        let head = |mistake: &TimingMistake| mistake.to_string().split(", but").next().unwrap().to_owned();
+        mistakes.iter().map(head).collect()
+    };
+    let long = TimingsGiven { heartbeat: Some(ms(20_000)), ..TimingsGiven::default() };
+    let lease = "lease_ttl is 45s (the default)";
+    assert_eq!(told(long, TimingsGiven::default()), [lease, lease]);
+    assert_eq!(told(long, TimingsGiven::DEMO)[0], "lease_ttl is 12s (the default)");
+    let lost = told(given(1_000, 3_500, 2_400), TimingsGiven::default());
+    assert_eq!(lost, ["lease_ttl is 3.5s", "edge_lost is 1.166666666s (derived from lease_ttl)"]);
+}
+
+#[test]
 fn odd_relations_are_warned_about() {
     let frequent = TimingsGiven { merge_interval: Some(ms(15_000)), ..TimingsGiven::default() };
     assert_eq!(Timings::derive(frequent).unwrap().warnings().len(), 1);

@@ -64,18 +64,33 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// All [`Mistakes`] at once: unreadable file, unknown keys, values that break their rule.
-    pub fn load<T: DeserializeOwned>(&self) -> Result<T, Mistakes> {
-        let merged = self.merge(self.read_file()?)?;
-        let mut walk = Walk { loader: self, table: toml::Table::new(), mistakes: Vec::new() };
-        walk.visit("", &merged);
-        let Walk { table, mistakes, .. } = walk;
-        if let Some(mistakes) = Mistakes::of(mistakes) {
-            return Err(mistakes);
-        }
-        table.try_into().map_err(|error: toml::de::Error| self.whole(error.message()).into())
+    pub fn load<T: DeserializeOwned + Default>(&self) -> Result<T, Mistakes> {
+        let (value, mistakes) = self.read();
+        Mistakes::of(mistakes).map_or(Ok(value), Err)
     }
 
-    fn read_file(&self) -> Result<Option<String>, Mistakes> {
+    /// The configuration as far as it is good, and all mistakes: what breaks its rule is left to its
+    /// default, so that rules over several settings can be checked as well.
+    #[must_use]
+    pub fn read<T: DeserializeOwned + Default>(&self) -> (T, Vec<Mistake>) {
+        let mut walk = Walk { loader: self, table: toml::Table::new(), mistakes: Vec::new() };
+        let file = self.read_file().unwrap_or_else(|mistake| {
+            walk.mistakes.push(mistake);
+            None
+        });
+        match self.merge(file) {
+            Ok(merged) => walk.visit("", &merged),
+            Err(mistake) => walk.mistakes.push(mistake),
+        }
+        let Walk { table, mut mistakes, .. } = walk;
+        let value = table.try_into().unwrap_or_else(|error: toml::de::Error| {
+            mistakes.push(self.whole(error.message()));
+            T::default()
+        });
+        (value, mistakes)
+    }
+
+    fn read_file(&self) -> Result<Option<String>, Mistake> {
         let Some(path) = &self.file else { return Ok(None) };
         let unreadable = |error: std::io::Error| self.of_file(&format!("cannot be read: {error}"));
         let length = std::fs::metadata(path).map_err(unreadable)?.len();
@@ -92,7 +107,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn merge(&self, file: Option<String>) -> Result<Value, Mistakes> {
+    fn merge(&self, file: Option<String>) -> Result<Value, Mistake> {
         let environment = Environment::with_prefix(self.prefix)
             .prefix_separator(SEPARATOR)
             .separator(SEPARATOR)
@@ -110,11 +125,18 @@ impl<'a> Loader<'a> {
         Ok(builder.build().map_err(|error| self.whole(&error.to_string()))?.cache)
     }
 
+    /// What would hold for a setting, as it stands in a file.
+    pub(super) fn example(&self, path: &str) -> Option<String> {
+        self.setting(path).map(|setting| format!("{} = {}", setting.path, setting.example))
+    }
+
     fn setting(&self, path: &str) -> Option<&'a Setting> {
         self.settings.iter().find(|setting| setting.path == path)
     }
 
-    fn found_in(&self, path: &str) -> Option<String> {
+    /// The variable, flag or file that a setting was given by, if there is a file or it was.
+    #[must_use]
+    pub fn found_in(&self, path: &str) -> Option<String> {
         if let Some((flag, _)) = self.flags.get(path) {
             return Some((*flag).to_owned());
         }
@@ -126,9 +148,9 @@ impl<'a> Loader<'a> {
         self.file.as_ref().map(|path| path.display().to_string())
     }
 
-    fn of_file(&self, rule: &str) -> Mistakes {
+    fn of_file(&self, rule: &str) -> Mistake {
         let value = format!("{:?}", self.file.as_deref().unwrap_or(Path::new("")));
-        Mistake { path: "--config".into(), value, rule: rule.into(), example: None, found_in: None }.into()
+        Mistake { path: "--config".into(), value, rule: rule.into(), example: None, found_in: None }
     }
 
     fn whole(&self, rule: &str) -> Mistake {
@@ -176,7 +198,7 @@ impl Walk<'_, '_> {
                 path: setting.path.to_owned(),
                 value: shown(setting, value),
                 rule: format!("must be {}", setting.kind.rule()),
-                example: Some(format!("{} = {}", setting.path, setting.example)),
+                example: self.loader.example(setting.path),
                 found_in: self.loader.found_in(setting.path),
             }),
         }

@@ -1,6 +1,6 @@
 use std::io::Write as _;
 
-use presence_model::timing::TimingMistake;
+use presence_model::timing::{Origin, TimingMistake, TimingsGiven};
 use serde::{Deserialize, Serialize};
 
 use super::*;
@@ -166,18 +166,14 @@ fn timing_mistakes_are_one_line_each() {
     let mistake = TimingMistake {
         setting: "lease_ttl",
         value: secs(2),
+        origin: Origin::Given,
         rule: "lease_ttl ≥ 3 × heartbeat (3s)".into(),
         example: "lease_ttl = \"3s\"".into(),
     };
     assert_eq!(
-        timing::line(mistake).to_string(),
+        timing::line(mistake, |_| Some("--lease-ttl".to_owned())).to_string(),
         "timing.lease_ttl = \"2s\": lease_ttl ≥ 3 × heartbeat (3s); example: lease_ttl = \"3s\" (in --lease-ttl)"
     );
-    let flags =
-        TimingFlags { heartbeat: Some("1".into()), grace: Some("-1s".into()), ..TimingFlags::default() };
-    assert_eq!(flags.given().unwrap_err().iter().count(), 2);
-    let flags = TimingFlags { heartbeat: Some("250ms".into()), ..TimingFlags::default() };
-    assert_eq!(flags.given().unwrap().heartbeat, Some(std::time::Duration::from_millis(250)));
 }
 
 #[test]
@@ -188,15 +184,48 @@ fn hostile_values_cannot_break_a_line() {
 }
 
 #[test]
-fn flags_show_the_configuration_instead_of_running() {
+fn the_file_that_a_flag_names_and_the_environment_are_read() {
     let file = file("name = \"file\"\n");
-    let mut flags = ConfigFlags { config: Some(file.path().to_owned()), ..ConfigFlags::default() };
+    let flags = ConfigFlags { config: Some(file.path().to_owned()), ..ConfigFlags::default() };
     let environment = variables(&[("PRESENCE_TEST__STORE__RETRIES", "7")]);
     let config: Example = flags.loader(&SETTINGS, "PRESENCE_TEST", environment).load().unwrap();
-    assert_eq!(flags.shown(&SETTINGS, &config), Shown::Nothing);
-    flags.check = true;
-    assert!(matches!(flags.shown(&SETTINGS, &config), Shown::Text(text) if text.contains("good")));
-    flags.print_config = true;
-    let Shown::Text(text) = flags.shown(&SETTINGS, &config) else { panic!("nothing is shown") };
+    let text = render(&SETTINGS, &config);
     assert!(text.contains("name = \"file\"") && text.contains("retries = 7"), "{text}");
+}
+
+#[test]
+fn what_breaks_its_rule_is_left_to_its_default_and_the_rest_is_read() {
+    let environment =
+        variables(&[("PRESENCE_TEST__STORE__RETRIES", "11"), ("PRESENCE_TEST__NAME", "core-7")]);
+    let missing = std::path::Path::new("/nowhere/presence.toml");
+    let loader = loader().file(Some(missing)).environment(environment);
+    let (config, mistakes): (Example, _) = loader.read();
+    let paths: Vec<&str> = mistakes.iter().map(|mistake| mistake.path.as_str()).collect();
+    assert_eq!(paths, ["--config", "store.retries"]);
+    assert_eq!(
+        render(&SETTINGS, &config),
+        render(&SETTINGS, &Example { name: "core-7".into(), ..Example::default() })
+    );
+}
+
+#[test]
+fn rules_between_settings_are_checked_only_where_the_settings_themselves_are_good() {
+    let flags = |heartbeat: &str| TimingFlags {
+        heartbeat: Some(heartbeat.into()),
+        lease_ttl: Some("20s".into()),
+        ..TimingFlags::default()
+    };
+    let told = |heartbeat: &str| {
+        let loader = flags(heartbeat).onto(Loader::new(&TIMING_SETTINGS, "PRESENCE_TEST"));
+        let (only, mistakes): (Example, _) = loader.read();
+        let mut checks = Checks::new(&loader, mistakes);
+        let given = TimingsGiven { heartbeat: only.timing.heartbeat, ..TimingsGiven::default() };
+        let given = TimingsGiven { lease_ttl: Some(secs(20)), ..given };
+        assert!(checks.timings(given, TimingsGiven::default()).is_none());
+        lines(Err(checks.mistakes().unwrap()))
+    };
+    assert_eq!(told("soon").len(), 1, "what would follow from a default is not told");
+    let broken = told("15s");
+    assert!(broken.iter().all(|line| line.ends_with("(in --lease-ttl)")), "{broken:?}");
+    assert!(broken.iter().all(|line| line.starts_with("timing.lease_ttl = \"20s\": ")), "{broken:?}");
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use presence_model::timing::{TimingMistake, Timings, TimingsGiven};
+use presence_model::timing::{Origin, TimingMistake, Timings, TimingsGiven};
 use serde::{Deserialize, Serialize};
 
 use super::loader::Loader;
-use super::mistake::{Mistake, Mistakes};
+use super::mistake::Mistake;
 use super::{Kind, Setting};
 
 /// Wide on purpose: what fits together is checked on the whole set, by the model.
@@ -53,20 +53,6 @@ impl TimingFlags {
             .flag("timing.edge_lost", "--edge-lost", self.edge_lost.as_deref())
             .flag("timing.merge_interval", "--merge-interval", self.merge_interval.as_deref())
     }
-
-    /// Reads the flags alone, for a command without a file.
-    ///
-    /// # Errors
-    /// All that are not durations.
-    pub fn given(&self) -> Result<TimingsGiven, Mistakes> {
-        #[derive(Deserialize)]
-        struct Only {
-            #[serde(default)]
-            timing: TimingSettings,
-        }
-        let loader = self.onto(Loader::new(&TIMING_SETTINGS, "PRESENCE"));
-        loader.load().map(|only: Only| only.timing.given())
-    }
 }
 
 /// The `timing` table of a file; what is absent follows from the rest.
@@ -91,7 +77,7 @@ pub struct TimingSettings {
 }
 
 impl TimingSettings {
-    /// For [`derive_timings`].
+    /// For [`Checks::timings`](super::Checks::timings).
     #[must_use]
     pub fn given(self) -> TimingsGiven {
         let Self { heartbeat, lease_ttl, grace, edge_lost, merge_interval } = self;
@@ -111,24 +97,42 @@ impl TimingSettings {
     }
 }
 
-/// Derives the timers in force.
-///
-/// # Errors
-/// All rules that are broken between them, one line each.
-pub fn derive_timings(given: TimingsGiven) -> Result<Timings, Mistakes> {
-    Timings::derive(given).map_err(|mistakes| {
-        let lines = mistakes.into_iter().map(line).collect();
-        Mistakes::of(lines).expect("the model refuses for a reason")
-    })
+/// Derives the timers in force, and adds all rules that are broken between them to the mistakes. None if
+/// there are such, or a timer is a mistake already: what then follows from it would be none of the
+/// operator's.
+pub(super) fn derive_from(
+    loader: &Loader<'_>,
+    (given, defaults): (TimingsGiven, TimingsGiven),
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Timings> {
+    if mistakes.iter().any(|mistake| mistake.path.starts_with("timing.")) {
+        return None;
+    }
+    match derive(given, defaults, |path| loader.found_in(path)) {
+        Ok(timings) => Some(timings),
+        Err(lines) => {
+            mistakes.extend(lines);
+            None
+        }
+    }
 }
 
-pub(super) fn line(mistake: TimingMistake) -> Mistake {
-    let TimingMistake { setting, value, rule, example } = mistake;
-    Mistake {
-        path: format!("timing.{setting}"),
-        value: format!("\"{}\"", humantime::format_duration(value)),
-        rule,
-        example: Some(example),
-        found_in: Some(format!("--{}", setting.replace('_', "-"))),
-    }
+fn derive(
+    given: TimingsGiven,
+    defaults: TimingsGiven,
+    found_in: impl Fn(&str) -> Option<String>,
+) -> Result<Timings, Vec<Mistake>> {
+    let line = |mistake| line(mistake, &found_in);
+    Timings::derive_or(given, defaults).map_err(|mistakes| mistakes.into_iter().map(line).collect())
+}
+
+pub(super) fn line(mistake: TimingMistake, found_in: impl Fn(&str) -> Option<String>) -> Mistake {
+    let TimingMistake { setting, value, origin, rule, example } = mistake;
+    let path = format!("timing.{setting}");
+    let found_in = match origin {
+        Origin::Given => found_in(&path),
+        Origin::Default | Origin::DerivedFrom(_) => None,
+    };
+    let value = format!("\"{}\"{origin}", humantime::format_duration(value));
+    Mistake { path, value, rule, example: Some(example), found_in }
 }

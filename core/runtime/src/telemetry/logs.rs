@@ -66,6 +66,18 @@ pub fn install(flags: &LogFlags, clock: &Clock) -> Result<(), BadFilter> {
     Ok(())
 }
 
+impl LogFlags {
+    /// What to log.
+    ///
+    /// # Errors
+    /// [`BadFilter`].
+    pub fn filter(&self) -> Result<EnvFilter, BadFilter> {
+        let filter = self.log.as_deref().unwrap_or(DEFAULT_FILTER);
+        EnvFilter::try_new(filter)
+            .map_err(|error| BadFilter { filter: filter.to_owned(), cause: error.to_string() })
+    }
+}
+
 fn subscriber<W>(
     flags: &LogFlags,
     clock: &Clock,
@@ -74,11 +86,8 @@ fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = flags.log.as_deref().unwrap_or(DEFAULT_FILTER);
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| BadFilter { filter: filter.to_owned(), cause: error.to_string() })?;
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(flags.filter()?)
         .with_timer(Timestamp(clock.clone()))
         .with_ansi(false)
         .with_writer(OneLine(writer));

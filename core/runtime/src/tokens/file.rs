@@ -94,6 +94,19 @@ impl KeyFile {
     }
 }
 
+impl KeySet {
+    /// Reads a file once, for whoever only wants to know whether it is good. Blocks.
+    ///
+    /// # Errors
+    /// [`KeysError`].
+    pub fn read(path: &Path) -> Result<Self, KeysError> {
+        if std::fs::metadata(path).map_err(KeysError::Unreadable)?.len() > JWKS_BYTES_MAX {
+            return Err(KeysError::TooLarge);
+        }
+        Self::parse(&std::fs::read(path).map_err(KeysError::Unreadable)?)
+    }
+}
+
 async fn read(path: &Path) -> Result<Vec<u8>, KeysError> {
     let length = tokio::fs::metadata(path).await.map_err(KeysError::Unreadable)?.len();
     if length > JWKS_BYTES_MAX {

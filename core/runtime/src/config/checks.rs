@@ -1,0 +1,94 @@
+//! Rules over several settings, and over what they name: told together with those of single values.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use presence_model::timing::{Timings, TimingsGiven};
+
+use super::loader::Loader;
+use super::mistake::{Mistake, Mistakes};
+use super::timing::derive_from;
+use crate::exposure::Exposed;
+use crate::telemetry::LogFlags;
+use crate::tokens::KeySet;
+
+/// Collects what is wrong with a configuration, beside the mistakes of single values that it begins with.
+/// A value that is one of those has its default here, so that nothing is told of it twice.
+#[derive(Debug)]
+pub struct Checks<'l, 'a> {
+    loader: &'l Loader<'a>,
+    mistakes: Vec<Mistake>,
+}
+
+impl<'l, 'a> Checks<'l, 'a> {
+    /// Begins with what [`Loader::read`] found.
+    #[must_use]
+    pub fn new(loader: &'l Loader<'a>, mistakes: Vec<Mistake>) -> Self {
+        Self { loader, mistakes }
+    }
+
+    /// The timers in force, if they keep their rules; `defaults` stand for what is not given.
+    pub fn timings(&mut self, given: TimingsGiven, defaults: TimingsGiven) -> Option<Timings> {
+        derive_from(self.loader, (given, defaults), &mut self.mistakes)
+    }
+
+    /// A value that is read by a rule of its own.
+    pub fn value<T, E: Display>(&mut self, path: &str, given: &str, read: Result<T, E>) -> Option<T> {
+        match read {
+            Ok(value) => Some(value),
+            Err(rule) => {
+                self.wrong(path, format!("{given:?}"), rule.to_string());
+                None
+            }
+        }
+    }
+
+    /// That a listener is not exposed.
+    pub fn exposure<T>(&mut self, path: &str, judged: Result<T, Exposed>) {
+        if let Err(exposed) = judged {
+            self.wrong(path, format!("\"{}\"", exposed.address), exposed.to_string());
+        }
+    }
+
+    /// The file of the keys that verify tokens: there, and good.
+    pub fn keys(&mut self, path: &str, file: Option<&Path>) -> Option<PathBuf> {
+        let Some(file) = file else {
+            // Who cannot be read has not said that there is none.
+            if !self.mistakes.iter().any(|mistake| mistake.path == path || mistake.path == "--config") {
+                let rule = "give the keys that verify tokens; `presence keys DIR` makes a pair".to_owned();
+                self.wrong(path, "(not set)".to_owned(), rule);
+            }
+            return None;
+        };
+        match KeySet::read(file) {
+            Ok(_) => Some(file.to_owned()),
+            Err(error) => {
+                self.wrong(path, format!("{:?}", file.display().to_string()), error.to_string());
+                None
+            }
+        }
+    }
+
+    /// That what to log can be read.
+    pub fn logs(&mut self, flags: &LogFlags) {
+        if let Err(bad) = flags.filter() {
+            let rule = format!("is not a log filter ({})", bad.cause);
+            let example = Some("--log info,presence_core=debug".to_owned());
+            let value = format!("{:?}", bad.filter);
+            self.mistakes.push(Mistake { path: "--log".to_owned(), value, rule, example, found_in: None });
+        }
+    }
+
+    /// Something else that does not hold.
+    pub fn wrong(&mut self, path: &str, value: String, rule: String) {
+        let example = self.loader.example(path);
+        let found_in = self.loader.found_in(path);
+        self.mistakes.push(Mistake { path: path.to_owned(), value, rule, example, found_in });
+    }
+
+    /// All of them; none if there are none.
+    #[must_use]
+    pub fn mistakes(self) -> Option<Mistakes> {
+        Mistakes::of(self.mistakes)
+    }
+}
