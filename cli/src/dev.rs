@@ -101,9 +101,11 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
         paint::hint("stopping: clients are told, and their sessions released");
         std::future::pending().await
     };
+    // In this order: an edge without clients has ended by the time that anybody looks.
     let edge_end = tokio::select! {
-        end = edge.finished(END_WITHIN) => end,
+        biased;
         never = stopping => match never {},
+        end = edge.finished(END_WITHIN) => end,
     };
     core_ends.begin();
     let core_end = core.finished(END_WITHIN).await;
