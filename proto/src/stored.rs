@@ -19,12 +19,7 @@ use crate::error::WireError;
 use crate::v1;
 
 /// Package `presence.stored.v1`: messages as the `.proto` file documents them.
-#[expect(
-    clippy::allow_attributes,
-    clippy::allow_attributes_without_reason,
-    unreachable_pub,
-    reason = "generated"
-)]
+#[expect(unreachable_pub, reason = "generated")]
 mod v1_stored {
     tonic::include_proto!("presence.stored.v1");
 }

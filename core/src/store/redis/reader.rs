@@ -17,6 +17,10 @@ pub(super) struct Reader {
 impl Reader {
     /// # Errors
     /// Not a list.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "whatever kinds of values there are: only a list is one"
+    )]
     pub(super) fn new(value: Value) -> Result<Self, StoreFault> {
         match value {
             Value::Array(values) | Value::Set(values) => Ok(Self { values: values.into_iter() }),
@@ -37,6 +41,10 @@ impl Reader {
     }
 
     /// A value that may be absent.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "whatever kinds of values there are: only these are texts"
+    )]
     pub(super) fn optional(&mut self) -> Result<Option<Vec<u8>>, StoreFault> {
         match self.next()? {
             Value::Nil => Ok(None),
