@@ -6,13 +6,16 @@
 mod clock;
 mod commits;
 mod edges;
+mod evictions;
 mod links;
 mod queries;
 mod releases;
 mod renewals;
+mod revocations;
 mod rosters;
 mod store_ops;
 mod sweep;
+mod tidying;
 mod transitions;
 mod watchers;
 
@@ -39,13 +42,16 @@ use smol_str::SmolStr;
 use self::clock::StoreClock;
 use self::commits::Commits;
 use self::edges::Edges;
+use self::evictions::Evictions;
 use self::links::Links;
 use self::queries::Queries;
 use self::releases::Releases;
 use self::renewals::Renewals;
+use self::revocations::RevocationCopy;
 use self::rosters::Rosters;
 use self::store_ops::StoreOps;
 use self::sweep::Sweep;
+use self::tidying::Tidying;
 use self::transitions::Transitions;
 use self::watchers::Watchers;
 use crate::store::{Command, Outcome, StoreFault, shard_of};
@@ -104,6 +110,8 @@ pub enum Input {
     WatchClosed(WatchKey),
     /// A question.
     Query(QueryKey, Query),
+    /// An operator puts a user out of a room; answered by [`Answer::Evicted`].
+    Evict(QueryKey, RoomId, UserId),
     /// The store answered.
     Store(StoreOp, Box<Result<Outcome, StoreFault>>),
     /// This process is to go: drain links and watches.
@@ -220,6 +228,11 @@ pub enum Answer {
     },
     /// To [`Query::Explain`].
     Explain(Box<Explained>),
+    /// To [`Input::Evict`].
+    Evicted {
+        /// How many sessions were put out, or kept from being brought back by their edge.
+        sessions: usize,
+    },
 }
 
 /// All that is known of a user in a room.
@@ -303,6 +316,9 @@ pub struct Driver {
     rosters: Rosters,
     watchers: Watchers,
     queries: Queries,
+    evictions: Evictions,
+    revocations: RevocationCopy,
+    tidying: Tidying,
     /// The time of the input being handled.
     now: Mono,
     /// Effects of the input being handled.
@@ -335,6 +351,9 @@ impl Driver {
             rosters: Rosters::default(),
             watchers: Watchers::default(),
             queries: Queries::default(),
+            evictions: Evictions::default(),
+            revocations: RevocationCopy::default(),
+            tidying: Tidying::default(),
             now: Mono::default(),
             out: Vec::new(),
             settings,
@@ -357,6 +376,7 @@ impl Driver {
             Input::WatchReady(key) => self.on_watch_ready(key),
             Input::WatchClosed(key) => self.on_watch_closed(key),
             Input::Query(key, query) => self.on_query(key, query),
+            Input::Evict(key, room, user) => self.on_evict(key, &room, &user),
             Input::Store(op, result) => self.on_store(op, *result),
             Input::Drain => self.drain(),
             Input::Tick => {}
@@ -378,6 +398,8 @@ impl Driver {
             self.rosters.due(),
             self.watchers.due(),
             self.queries.due(),
+            self.revocations.due(),
+            self.tidying.due(&self.sweep),
         ];
         due.into_iter().flatten().min().map(|due| due.max(self.now))
     }
@@ -401,9 +423,11 @@ impl Driver {
         self.judge_staleness();
         self.beat_links();
         self.tend_edges();
+        self.look_up_revoked();
         self.look_again();
         self.write_renewals();
         self.ask_turns();
+        self.tidy();
         self.compact_copies();
         self.ask_tail();
         self.start_reads();

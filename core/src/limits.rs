@@ -82,6 +82,18 @@ pub const LOWERED_TOLD_AFTER: Duration = Duration::from_millis(50);
 pub const QUERIES_MAX: usize = 4_096;
 /// Members or rooms in one answer, whatever was asked for.
 pub const QUERY_PAGE_MAX: usize = 1_000;
+/// Evictions under way at once; more are answered `unavailable`.
+pub const EVICTIONS_MAX: usize = 1_024;
+/// How often what is revoked is read, and written again if the store lacks it.
+pub const REVOKED_LOOK: Duration = Duration::from_secs(60);
+/// Revocations read or written by one command.
+pub const REVOKED_PAGE: usize = 512;
+/// How often whoever has a shard's turn forgets what is old beside its rosters.
+pub const TIDY_EVERY: Duration = Duration::from_secs(10);
+/// The same while there is more than one portion.
+pub const TIDY_AGAIN: Duration = Duration::from_secs(1);
+/// What is forgotten, or looked at for that, by one command: bounds the time it blocks the store.
+pub const TIDY_PORTION: usize = 256;
 /// Commits whose outcome was lost, remembered until the tail tells it.
 pub const COMMITS_IN_DOUBT_MAX: usize = 1_024;
 /// Releases that wait for their answers; more are left for the edge to repeat.

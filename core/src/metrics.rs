@@ -84,5 +84,11 @@ pub fn verb(command: &Command) -> &'static str {
         Command::Leases { .. } => "leases",
         Command::Rooms { .. } => "rooms",
         Command::Summary { .. } => "summary",
+        Command::Seen { .. } => "seen",
+        Command::RoomsOf { .. } => "rooms_of",
+        Command::Unlist { .. } => "unlist",
+        Command::Revoke { .. } => "revoke",
+        Command::Revoked { .. } => "revoked",
+        Command::Tidy { .. } => "tidy",
     }
 }

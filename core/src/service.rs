@@ -7,13 +7,14 @@ mod watch;
 
 use std::time::Duration;
 
+use presence_model::id::{RoomId, UserId};
 use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::tokens::Verifier;
 use tonic::service::Routes;
 
-use crate::driver::{Answer, Query};
+use crate::driver::{Answer, Query, QueryRefusal};
 use crate::shell::{Handle, Stopped};
 
 /// What the services need.
@@ -29,8 +30,19 @@ pub(crate) struct Api {
 
 impl Api {
     async fn ask(&self, query: Query) -> Result<Answer, ServiceError> {
+        self.answered(self.handle.ask(query)).await
+    }
+
+    async fn evict(&self, room: RoomId, user: UserId) -> Result<Answer, ServiceError> {
+        self.answered(self.handle.evict(room, user)).await
+    }
+
+    async fn answered(
+        &self,
+        asked: impl Future<Output = Result<Result<Answer, QueryRefusal>, Stopped>>,
+    ) -> Result<Answer, ServiceError> {
         let unavailable = ServiceError::Unavailable { retry_after: self.answer_within };
-        let answer = tokio::time::timeout(self.answer_within, self.handle.ask(query));
+        let answer = tokio::time::timeout(self.answer_within, asked);
         match answer.await.map_err(|_| unavailable)? {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(refusal)) => Err(refusal.into()),
@@ -39,10 +51,10 @@ impl Api {
     }
 }
 
-impl From<crate::driver::QueryRefusal> for ServiceError {
-    fn from(refusal: crate::driver::QueryRefusal) -> Self {
+impl From<QueryRefusal> for ServiceError {
+    fn from(refusal: QueryRefusal) -> Self {
         match refusal {
-            crate::driver::QueryRefusal::Unavailable { retry_after } => Self::Unavailable { retry_after },
+            QueryRefusal::Unavailable { retry_after } => Self::Unavailable { retry_after },
         }
     }
 }

@@ -8,7 +8,7 @@ mod task;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use presence_model::id::{EdgeName, RoomId};
+use presence_model::id::{EdgeName, RoomId, UserId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
@@ -26,7 +26,7 @@ enum Command {
     Input(Input),
     OpenLink(LinkKey, Box<Hello>, mpsc::Sender<LinkEvent>),
     OpenWatch(WatchKey, mpsc::Sender<WatchEvent>),
-    Ask(QueryKey, Query, oneshot::Sender<Result<Answer, QueryRefusal>>),
+    Ask(QueryKey, Input, oneshot::Sender<Result<Answer, QueryRefusal>>),
 }
 
 /// What a link gets from the driver.
@@ -102,8 +102,24 @@ impl Handle {
     /// # Errors
     /// [`QueryRefusal`] inside; [`Stopped`] outside.
     pub async fn ask(&self, query: Query) -> Result<Result<Answer, QueryRefusal>, Stopped> {
+        self.answered(|key| Input::Query(key, query)).await
+    }
+
+    /// Puts a user out of a room.
+    ///
+    /// # Errors
+    /// [`QueryRefusal`] inside: it may have happened, and may be asked for again; [`Stopped`] outside.
+    pub async fn evict(&self, room: RoomId, user: UserId) -> Result<Result<Answer, QueryRefusal>, Stopped> {
+        self.answered(|key| Input::Evict(key, room, user)).await
+    }
+
+    async fn answered(
+        &self,
+        input: impl FnOnce(QueryKey) -> Input,
+    ) -> Result<Result<Answer, QueryRefusal>, Stopped> {
         let (sender, answer) = oneshot::channel();
-        self.send(Command::Ask(QueryKey(self.key()), query, sender)).await?;
+        let key = QueryKey(self.key());
+        self.send(Command::Ask(key, input(key), sender)).await?;
         answer.await.map_err(|_| Stopped)
     }
 

@@ -8,6 +8,7 @@
 //! or twice is harmless.
 
 pub mod memory;
+mod outcome;
 pub mod redis;
 mod retention;
 
@@ -15,19 +16,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use presence_model::change::{Change, Committed};
-use presence_model::digest::Digest;
-use presence_model::hold::HoldCause;
-use presence_model::id::{EdgeName, Incarnation, LinkNumber, RoomId, Roster, SessionId, UserId};
+use presence_model::change::Change;
+use presence_model::id::{EdgeName, Incarnation, LinkNumber, RoomId, Roster, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::limits::SHARDS_MAX;
-use presence_model::member::Due;
-use presence_model::position::{Epoch, Position, Revision};
-use presence_model::profile::Member;
+use presence_model::position::{Epoch, Position};
 use presence_model::reason::ReleaseReason;
-use presence_model::record::MemberRead;
+use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
 
+pub use outcome::{
+    CommitOutcome, DueLease, EdgeState, HistoryOutcome, HoldState, LeaseDetail, Listed, NotApplied, Outcome,
+    TurnOutcome,
+};
 pub use retention::Retention;
 
 /// Where leases live. Implementations must be cheap to share.
@@ -54,14 +55,21 @@ pub trait LeaseStore: Send + Sync + 'static {
 /// Part of the layout: all cores of a store agree on it for the life of the data.
 #[must_use]
 pub fn shard_of(roster: &Roster, shards: u16) -> Shard {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
     let region = roster.region.as_str().bytes();
     let room = roster.room.as_str().bytes();
-    let hash = region
-        .chain([u8::MAX])
-        .chain(room)
-        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    spread(region.chain([u8::MAX]).chain(room), shards)
+}
+
+/// The shard of what is kept of a user whatever the room: as [`shard_of`], over the user's name.
+#[must_use]
+pub fn shard_of_user(user: &UserId, shards: u16) -> Shard {
+    spread(user.as_str().bytes(), shards)
+}
+
+fn spread(bytes: impl Iterator<Item = u8>, shards: u16) -> Shard {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let hash = bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
     let folded = (hash >> 32) ^ (hash & u64::from(u32::MAX));
     let shard = folded % u64::from(shards.clamp(1, SHARDS_MAX));
     Shard(u8::try_from(shard).expect("a shard is below 256"))
@@ -80,7 +88,10 @@ impl Command {
             | Self::Turn { .. }
             | Self::Link { .. }
             | Self::Unlink { .. }
-            | Self::Forget { .. } => true,
+            | Self::Forget { .. }
+            | Self::Unlist { .. }
+            | Self::Revoke { .. }
+            | Self::Tidy { .. } => true,
             Self::Now { .. }
             | Self::Members { .. }
             | Self::Load { .. }
@@ -89,7 +100,10 @@ impl Command {
             | Self::Tail { .. }
             | Self::Leases { .. }
             | Self::Rooms { .. }
-            | Self::Summary { .. } => false,
+            | Self::Summary { .. }
+            | Self::Seen { .. }
+            | Self::RoomsOf { .. }
+            | Self::Revoked { .. } => false,
         }
     }
 }
@@ -273,6 +287,52 @@ pub enum Command {
         /// Which roster.
         roster: Roster,
     },
+    /// When a user came to some roster, or went, last. Whoever is present is seen now, which the caller
+    /// knows from `RoomsOf`. Answer: [`Outcome::Seen`].
+    Seen {
+        /// Who.
+        user: UserId,
+    },
+    /// Rosters in which a user may be, in the order in which they were listed; may over-report, never
+    /// under-reports: an entry is written before the commit that adds the member. Answer:
+    /// [`Outcome::RoomsOf`].
+    RoomsOf {
+        /// Who.
+        user: UserId,
+        /// From just after it. One that is listed again while pages are read comes again.
+        after: Option<Listed>,
+        /// At most so many.
+        count: usize,
+    },
+    /// The caller found an entry of `RoomsOf` false: removes it if it was not written since, and is older
+    /// than [`Retention::listing`], so that the commit it was written for is not on its way any more.
+    /// Answer: [`Outcome::Done`].
+    Unlist {
+        /// Who.
+        user: UserId,
+        /// As read.
+        listed: Listed,
+    },
+    /// Revokes until then; never shortens. Answer: [`Outcome::Done`].
+    Revoke {
+        /// What, until when.
+        revocations: Vec<(Revocation, StoreTime)>,
+    },
+    /// Revocations in force, the one that ends first in front. Answer: [`Outcome::Revoked`].
+    Revoked {
+        /// From just after it.
+        after: Option<(Revocation, StoreTime)>,
+        /// At most so many.
+        count: usize,
+    },
+    /// Forgets a portion of what is kept beside rosters and is old: last-seen times, entries of
+    /// `RoomsOf` whose member went, ended revocations. Answer: [`Outcome::Tidied`].
+    Tidy {
+        /// Of which part: shards of users are numbered like those of rosters.
+        shard: Shard,
+        /// At most so much of each.
+        portion: usize,
+    },
 }
 
 /// A place in a shard's tail.
@@ -295,233 +355,6 @@ pub struct Commit {
     pub changes: Vec<Change>,
 }
 
-/// What became of a commit.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CommitOutcome {
-    /// Some or all were applied as one revision (none applied: the revision did not move).
-    Applied {
-        /// After the commit.
-        position: Position,
-        /// Not applied, and why: read again and decide again.
-        refused: Vec<(UserId, NotApplied)>,
-        /// When, by the store's clock.
-        now: StoreTime,
-    },
-    /// Another epoch is in force; nothing was applied.
-    Epoch {
-        /// The one in force.
-        current: Epoch,
-    },
-}
-
-/// Why one change of a commit was not applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotApplied {
-    /// The record or a tombstone is not as read.
-    Changed,
-    /// A guard did not hold: renewed meanwhile, held, or nobody has swept for so long that a hold is due.
-    Guard,
-    /// The lease id to grant exists already, under either name, or is not a plain one of this shard.
-    LeaseExists,
-}
-
-/// A hold of a shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldState {
-    /// Its start.
-    pub since: StoreTime,
-    /// Why.
-    pub cause: HoldCause,
-}
-
-/// A lease that is due, with its owner.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DueLease {
-    /// Which roster.
-    pub roster: Roster,
-    /// Who.
-    pub user: UserId,
-    /// Which session.
-    pub session: SessionId,
-    /// The lease and which clock ran out.
-    pub due: Due,
-}
-
-/// The answer to a turn.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnOutcome {
-    /// Whether the caller holds the turn.
-    pub mine: bool,
-    /// Names this turn, for `finished`.
-    pub turn: u64,
-    /// The shard's clock.
-    pub now: StoreTime,
-    /// The epoch in force.
-    pub epoch: Epoch,
-    /// The hold in force, of any ttl.
-    pub hold: Option<HoldState>,
-    /// Whether this very turn set the hold or raised the epoch.
-    pub new_hold: bool,
-    /// Start of the last finished sweep.
-    pub swept: Option<StoreTime>,
-    /// What is due (empty unless mine), the oldest first.
-    pub due: Vec<DueLease>,
-}
-
-/// An edge as the store knows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EdgeState {
-    /// The run.
-    pub edge: Incarnation,
-    /// Its name.
-    pub name: EdgeName,
-    /// Its newest link.
-    pub link: LinkNumber,
-    /// The core that saw it.
-    pub core: u64,
-    /// Since when it is broken; none: linked.
-    pub broken_since: Option<StoreTime>,
-    /// How many leases are held through it, over all shards; counted for broken edges only.
-    pub leases: Option<usize>,
-}
-
-/// A lease and the note of why it was shortened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseDetail {
-    /// By plain name.
-    pub lease: LeaseId,
-    /// Under which name, until when.
-    pub state: presence_model::record::LeaseState,
-    /// The note.
-    pub shortened: Option<presence_model::member::Shortened>,
-}
-
-/// The answer to a command.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// To [`Command::Now`].
-    Now {
-        /// The clock.
-        now: StoreTime,
-    },
-    /// To [`Command::Members`].
-    Members {
-        /// The clock at that point.
-        now: StoreTime,
-        /// Where the roster is.
-        position: Position,
-        /// In the order asked.
-        members: Vec<MemberRead>,
-    },
-    /// To [`Command::Load`].
-    Page {
-        /// The clock at that point.
-        now: StoreTime,
-        /// Where the roster is at that point.
-        position: Position,
-        /// Members as shown with the revision that last touched each, sorted by user.
-        members: Vec<(Member, Revision)>,
-        /// Whether more follow.
-        more: bool,
-        /// Digest of the whole roster at `position`.
-        digest: Digest,
-    },
-    /// To [`Command::Commit`].
-    Commit(CommitOutcome),
-    /// To [`Command::Renew`].
-    Renewed {
-        /// The clock, if the store told it: a renewal needs none, and asking costs a command a batch.
-        now: Option<StoreTime>,
-        /// Leases that do not exist under their plain name.
-        unknown: Vec<LeaseId>,
-    },
-    /// To [`Command::Release`].
-    Released {
-        /// The clock.
-        now: StoreTime,
-        /// How many were renamed now.
-        released: usize,
-    },
-    /// To [`Command::Lose`].
-    Lost {
-        /// How many are shortened, now or before.
-        leases: usize,
-    },
-    /// To [`Command::Turn`].
-    Turn(TurnOutcome),
-    /// To [`Command::Link`].
-    Linked {
-        /// Whether the number was not below the known one.
-        accepted: bool,
-        /// The clock.
-        now: StoreTime,
-    },
-    /// To commands without an answer.
-    Done,
-    /// To [`Command::Edges`].
-    Edges {
-        /// The clock.
-        now: StoreTime,
-        /// By incarnation.
-        edges: Vec<EdgeState>,
-    },
-    /// To [`Command::History`].
-    History(HistoryOutcome),
-    /// To [`Command::Tail`].
-    Tail {
-        /// Where the caller is now, each shard.
-        at: BTreeMap<Shard, TailId>,
-        /// In order within each shard.
-        commits: Vec<Committed>,
-        /// Shards whose tail broke: resync every roster of them. `at` says where to go on.
-        broken: Vec<Shard>,
-    },
-    /// To [`Command::Leases`].
-    Leases {
-        /// The clock.
-        now: StoreTime,
-        /// Those that exist.
-        leases: Vec<LeaseDetail>,
-    },
-    /// To [`Command::Rooms`].
-    Rooms {
-        /// Sorted.
-        rooms: Vec<RoomId>,
-    },
-    /// To [`Command::Summary`].
-    Summary {
-        /// The clock.
-        now: StoreTime,
-        /// Where the roster is.
-        position: Position,
-        /// Members.
-        count: u64,
-        /// Digest.
-        digest: Digest,
-        /// Start of the last finished sweep of its shard.
-        swept: Option<StoreTime>,
-        /// The hold in force.
-        hold: Option<HoldState>,
-    },
-}
-
-/// What history can tell.
-#[derive(Debug, Clone, PartialEq)]
-pub enum HistoryOutcome {
-    /// In order, contiguous from just after the position asked.
-    Commits(Vec<Committed>),
-    /// It does not reach back so far, or that epoch is not in force.
-    Compacted {
-        /// Where the roster is.
-        position: Position,
-    },
-    /// The position lies ahead of the roster.
-    Ahead {
-        /// Where the roster is.
-        position: Position,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use presence_model::id::RegionId;
@@ -538,6 +371,12 @@ mod tests {
         let rooms = ["lobby", "trading:eur", "__proto__", "ω"];
         assert_eq!(rooms.map(|room| shard("eu", room, 256)), [56, 230, 76, 84]);
         assert_ne!(shard("eu", "x-room", 256), shard("eux", "-room", 256), "names do not run together");
+    }
+
+    #[test]
+    fn users_have_shards_of_their_own() {
+        let users = ["ann", "bob", "__proto__", "ω"].map(|name| UserId::new(name).unwrap());
+        assert_eq!(users.map(|user| shard_of_user(&user, 256).0), [161, 77, 16, 18]);
     }
 
     #[test]

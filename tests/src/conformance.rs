@@ -15,8 +15,10 @@ pub mod leases;
 pub mod people;
 pub mod reads;
 pub mod retention;
+pub mod revocations;
 pub mod tails;
 pub mod turns;
+pub mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,16 @@ pub trait Harness: Send + Sync {
 
     /// How long the store remembers what ended; short if time is real.
     fn remembers(&self) -> Duration;
+
+    /// How long the store remembers when a user was seen last; short if time is real.
+    fn remembers_seen(&self) -> Duration {
+        self.remembers()
+    }
+
+    /// How long an entry of the index of a user's rooms is left alone; short if time is real.
+    fn remembers_listing(&self) -> Duration {
+        self.remembers()
+    }
 
     /// Lets time pass on the store's clock and on that of its callers.
     fn advance(&self, span: Duration) -> BoxFuture<'_, ()>;
@@ -164,6 +176,16 @@ macro_rules! conformance {
             retention::a_tail_behind_history_is_broken,
             retention::tombstones_are_kept_for_their_time,
             retention::tombstones_are_bounded,
+            users::coming_and_going_is_seen,
+            users::last_seen_is_kept_for_its_time,
+            users::rooms_of_a_user_are_complete,
+            users::who_came_again_stays_listed,
+            users::a_refused_departure_takes_nobody_from_the_list,
+            users::rooms_of_a_user_come_in_pages,
+            users::an_entry_is_removed_only_as_it_was_read,
+            revocations::what_is_revoked_is_told_until_its_time,
+            revocations::a_revocation_is_never_shortened,
+            revocations::revocations_come_in_pages,
             faults::a_restart_keeps_data_under_a_new_epoch,
             faults::a_changed_shard_is_settled_before_it_is_read,
             faults::a_restart_refuses_what_was_decided_before,

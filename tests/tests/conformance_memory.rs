@@ -38,6 +38,14 @@ impl Harness for Memory {
         Retention::default().history
     }
 
+    fn remembers_seen(&self) -> Duration {
+        Retention::default().seen
+    }
+
+    fn remembers_listing(&self) -> Duration {
+        Retention::default().listing
+    }
+
     fn advance(&self, span: Duration) -> BoxFuture<'_, ()> {
         self.hand.advance(span);
         tokio::task::yield_now().boxed()

@@ -20,6 +20,7 @@ struct Peer {
     up: mpsc::Sender<v1::LinkRequest>,
     down: tonic::Streaming<v1::LinkResponse>,
     rooms: v1::presence_service_client::PresenceServiceClient<Channel>,
+    operator: v1::admin_service_client::AdminServiceClient<Channel>,
     keys: Keys,
     requests: u64,
     _core: Process,
@@ -51,8 +52,9 @@ impl Peer {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
-        let rooms = v1::presence_service_client::PresenceServiceClient::new(channel);
-        Ok(Self { up, down, rooms, keys, requests: 0, _core: core })
+        let rooms = v1::presence_service_client::PresenceServiceClient::new(channel.clone());
+        let operator = v1::admin_service_client::AdminServiceClient::new(channel);
+        Ok(Self { up, down, rooms, operator, keys, requests: 0, _core: core })
     }
 
     async fn say(&mut self, message: Up) -> anyhow::Result<()> {
@@ -117,6 +119,12 @@ impl Peer {
         Ok(())
     }
 
+    /// Puts a user out of the room; how many sessions went.
+    async fn evict(&mut self, user: &str) -> Result<u32, tonic::Status> {
+        let asked = v1::EvictRequest { room: ROOM.into(), user: user.into() };
+        Ok(self.operator.evict(asked).await?.into_inner().sessions)
+    }
+
     /// Users in the room, and the roster's revision.
     async fn room(&mut self) -> anyhow::Result<(Vec<String>, u64)> {
         let asked = v1::GetRoomRequest { room: ROOM.into(), ..v1::GetRoomRequest::default() };
@@ -167,6 +175,33 @@ async fn scenario_9_a_renewal_batch_delivered_after_expiry_revives_nobody() -> a
         .await?;
     assert_eq!(unknown, [lease]);
     assert_eq!(peer.room().await?, (Vec::new(), revision), "the revision does not move");
+    Ok(())
+}
+
+#[tokio::test]
+async fn scenario_36_who_was_evicted_is_brought_back_by_no_join_of_that_session() -> anyhow::Result<()> {
+    let mut peer = Peer::start().await?;
+    let lease = peer.granted(1).await?;
+    assert_eq!(peer.evict(USER).await?, 1);
+    let ended = peer
+        .hear(|down| {
+            let Down::EndLease(end) = down else { return None };
+            (end.lease == lease).then_some(end.reason())
+        })
+        .await?;
+    assert_eq!(ended, v1::RemovalReason::Evicted);
+    assert!(peer.room().await?.0.is_empty());
+    for generation in [1, 2, 3] {
+        let refused = peer.refused(generation).await?;
+        assert_eq!(refused.code(), v1::RefusalCode::HasEnded, "{refused:?}");
+        assert_eq!(refused.ended_reason(), v1::RemovalReason::Evicted);
+    }
+    assert_eq!(peer.evict(USER).await?, 0, "nobody is left");
+    tokio::time::sleep(Timers::SHORT.lease_ttl * 2 + Duration::from_secs(1)).await;
+    peer.granted(4).await?;
+    assert_eq!(peer.room().await?.0, [USER], "not for ever");
+    let refused = peer.evict("").await.expect_err("nobody is called that");
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     Ok(())
 }
 

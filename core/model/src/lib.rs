@@ -30,6 +30,7 @@ pub mod reason;
 pub mod record;
 pub mod refusal;
 pub mod replica;
+pub mod revocation;
 pub mod time;
 pub mod timing;
 pub mod view;

@@ -30,3 +30,5 @@ pub const SWEEP_PORTION_MAX: usize = 500;
 pub const SHARDS_MAX: u16 = 256;
 /// Regions a cursor may name; more is not a cursor of ours.
 pub const CURSOR_REGIONS_MAX: usize = 64;
+/// Revocations one process keeps, a few MiB; beyond it those that end first are left to the store.
+pub const REVOCATIONS_MAX: usize = 65_536;

@@ -15,7 +15,8 @@ pub enum Refusal {
         stored: Generation,
     },
     /// An automatic re-join came too late: the session has ended for this reason, or a newer attempt of
-    /// it has been there (`superseded`). A re-join never gets [`Refusal::StaleGeneration`].
+    /// it has been there (`superseded`). A re-join never gets [`Refusal::StaleGeneration`]. Also what any
+    /// join of a session gets that was evicted a short while ago.
     #[error("the session has ended: {reason}")]
     HasEnded {
         /// Why it ended.

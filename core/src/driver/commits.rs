@@ -12,7 +12,7 @@ mod settle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use presence_model::claim::Claims;
-use presence_model::id::{Roster, UserId};
+use presence_model::id::{Roster, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::{GrantDown, RequestId};
 use presence_model::member;
@@ -20,7 +20,7 @@ use presence_model::time::Mono;
 
 use super::releases::ReleaseKey;
 use super::store_ops::Pending;
-use super::{Driver, LinkKey};
+use super::{Driver, LinkKey, QueryKey};
 use crate::limits::{COMMIT_MEMBERS_MAX, COMMITS_WAITING_MAX, URGENT_COMMITS_WAITING_MAX};
 use crate::store::Command;
 
@@ -37,6 +37,8 @@ pub(super) enum Work {
     Abandon { release: ReleaseKey, unanswered: member::Unanswered },
     /// The sweep of a shard found leases due.
     Expire { shard: Shard, due: Vec<member::Due> },
+    /// An operator puts the user out. With the sessions that were decided to go.
+    Evict { key: QueryKey, sessions: BTreeSet<SessionId> },
 }
 
 /// A join and what answers it.
@@ -56,7 +58,7 @@ impl Work {
         match self {
             Self::Join(join) => join.join.rejoin.is_some(),
             Self::Update { .. } => false,
-            Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } => true,
+            Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } | Self::Evict { .. } => true,
         }
     }
 }

@@ -133,7 +133,11 @@ impl Driver {
                 | Outcome::Edges { .. }
                 | Outcome::History(_)
                 | Outcome::Tail { .. }
-                | Outcome::Summary { .. },
+                | Outcome::Summary { .. }
+                | Outcome::Seen { .. }
+                | Outcome::RoomsOf { .. }
+                | Outcome::Revoked { .. }
+                | Outcome::Tidied { .. },
             )
             | Err(_) => self.refuse_query(key),
         }

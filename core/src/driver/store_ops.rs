@@ -42,6 +42,12 @@ pub(super) enum Pending {
     Query(QueryKey),
     /// A summary of a room for a question.
     Summary(QueryKey, RoomId),
+    /// A page of what is revoked.
+    Revoked,
+    /// Revocations being written.
+    Revoke,
+    /// A shard being tidied.
+    Tidy(Shard),
 }
 
 #[derive(Debug)]
@@ -108,7 +114,13 @@ impl Driver {
             | Command::Forget { .. }
             | Command::Edges
             | Command::Tail { .. }
-            | Command::Rooms { .. } => None,
+            | Command::Rooms { .. }
+            | Command::Seen { .. }
+            | Command::RoomsOf { .. }
+            | Command::Unlist { .. }
+            | Command::Revoke { .. }
+            | Command::Revoked { .. }
+            | Command::Tidy { .. } => None,
         }
     }
 
@@ -147,6 +159,9 @@ impl Driver {
             Pending::Resume(watch, room, region, serial) => {
                 self.on_resume(watch, &room, (&region, serial), result);
             }
+            Pending::Revoked => self.on_revoked(result),
+            Pending::Revoke => self.on_revocations_written(&result),
+            Pending::Tidy(shard) => self.on_tidied(shard, &result),
             Pending::Query(key) => self.on_query_step(key, result),
             Pending::Summary(key, room) => self.on_summary(key, room, result),
         }
@@ -183,6 +198,10 @@ fn time_of(outcome: &Outcome) -> Option<StoreTime> {
             HistoryOutcome::Commits(_) | HistoryOutcome::Compacted { .. } | HistoryOutcome::Ahead { .. },
         )
         | Outcome::Tail { .. }
-        | Outcome::Rooms { .. } => None,
+        | Outcome::Rooms { .. }
+        | Outcome::Seen { .. }
+        | Outcome::RoomsOf { .. }
+        | Outcome::Revoked { .. }
+        | Outcome::Tidied { .. } => None,
     }
 }

@@ -203,6 +203,8 @@ impl Driver {
         }
         if new_epoch {
             self.reload_shard(shard);
+            // What was revoked may be lost with the rest.
+            self.revocations.look_soon(self.now);
         }
         if changed {
             self.freshness_changed(Some(shard));

@@ -3,6 +3,7 @@
 
 mod cores;
 mod edges;
+mod evictions;
 mod joins;
 mod lowered;
 mod outages;

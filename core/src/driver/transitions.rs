@@ -97,6 +97,7 @@ impl Driver {
     pub(super) fn on_transitions(&mut self, commit: &Committed) {
         for (user, transition) in &commit.transitions {
             self.tell_ended(transition);
+            self.note_evicted(&commit.roster, user, transition, commit.at);
             self.match_in_doubt(commit, user, transition);
         }
     }

@@ -1,4 +1,4 @@
-//! `AdminService`: what operators ask.
+//! `AdminService`: what operators ask, and what they decide.
 
 use presence_model::id::UserId;
 use presence_model::member;
@@ -11,7 +11,7 @@ use super::presence::{bad, room};
 use crate::driver::{Answer, Explained, Query};
 use crate::story;
 
-/// Explanations.
+/// Explanations and evictions.
 #[derive(Debug)]
 pub(crate) struct AdminApi(pub(super) Api);
 
@@ -23,7 +23,7 @@ impl v1::admin_service_server::AdminService for AdminApi {
     ) -> Result<Response<v1::ExplainResponse>, Status> {
         let asked = request.into_inner();
         let room = room(&asked.room)?;
-        let user = UserId::new(&asked.user).map_err(|error| bad(&error.to_string()))?;
+        let user = user(&asked.user)?;
         let query = Query::Explain { room: room.clone(), user: user.clone() };
         let Answer::Explain(explained) = self.0.ask(query).await? else {
             return Err(ServiceError::Internal.into());
@@ -33,6 +33,21 @@ impl v1::admin_service_server::AdminService for AdminApi {
         response.story = story::tell(&room, &user, &explained);
         Ok(Response::new(response))
     }
+
+    async fn evict(&self, request: Request<v1::EvictRequest>) -> Result<Response<v1::EvictResponse>, Status> {
+        let asked = request.into_inner();
+        let room = room(&asked.room)?;
+        let user = user(&asked.user)?;
+        let Answer::Evicted { sessions } = self.0.evict(room.clone(), user.clone()).await? else {
+            return Err(ServiceError::Internal.into());
+        };
+        tracing::info!(%room, %user, sessions, "an operator put a user out");
+        Ok(Response::new(v1::EvictResponse { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
+    }
+}
+
+fn user(name: &str) -> Result<UserId, Status> {
+    UserId::new(name).map_err(|error| bad(&error.to_string()))
 }
 
 fn response(user: &UserId, explained: &Explained) -> v1::ExplainResponse {

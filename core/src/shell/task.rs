@@ -104,6 +104,7 @@ impl DriverTask {
                     | Input::WatchMalformed(..)
                     | Input::WatchReady(_)
                     | Input::Query(..)
+                    | Input::Evict(..)
                     | Input::Store(..)
                     | Input::Drain
                     | Input::Tick => {}
@@ -118,9 +119,9 @@ impl DriverTask {
                 self.watches.insert(key, events);
                 self.feed(Input::WatchOpened(key));
             }
-            Command::Ask(key, query, answering) => {
+            Command::Ask(key, input, answering) => {
                 self.questions.insert(key, answering);
-                self.feed(Input::Query(key, query));
+                self.feed(input);
             }
         }
     }

@@ -10,8 +10,10 @@ mod commit;
 mod history;
 mod leases;
 mod links;
+mod people;
 mod read;
 mod replica;
+mod revoked;
 mod roster;
 mod shard;
 mod shared;
@@ -28,7 +30,9 @@ use rand::rngs::SmallRng;
 
 use super::{Command, Outcome, Retention, StoreFault, TailId};
 use links::EdgeNotes;
+use people::People;
 use replica::Replica;
+use revoked::Revoked;
 use shard::ShardState;
 use turn::Ask;
 
@@ -69,6 +73,8 @@ struct Data {
     settings: MemorySettings,
     shards: Vec<ShardState>,
     edges: EdgeNotes,
+    people: People,
+    revoked: Revoked,
     rng: SmallRng,
 }
 
@@ -81,7 +87,9 @@ impl MemoryStore {
         let shards = (0..settings.shards)
             .map(|number| ShardState::new(shard_number(number), &settings, now, &mut rng))
             .collect();
-        let data = Data { settings, shards, edges: EdgeNotes::new(), rng };
+        let edges = EdgeNotes::new();
+        let (people, revoked) = (People::default(), Revoked::default());
+        let data = Data { settings, shards, edges, people, revoked, rng };
         let replica = (settings.replica_lag > 0).then(|| Replica::of(&data));
         Self { data, replica }
     }
@@ -129,6 +137,9 @@ impl Data {
             Command::Rooms { prefix, after, count } => Ok(self.rooms(&prefix, after, count)),
             Command::Tail { after, wait: _ } => Ok(self.tail(&after)),
             Command::Edges => Ok(self.edge_states(now)),
+            Command::Seen { user } => Ok(self.people.seen(&user, now)),
+            Command::RoomsOf { user, after, count } => Ok(self.people.rooms_of(&user, after, count, now)),
+            Command::Revoked { after, count } => Ok(self.revoked.page(after, count, now)),
             Command::Commit(_)
             | Command::Renew { .. }
             | Command::Release { .. }
@@ -137,17 +148,16 @@ impl Data {
             | Command::Turn { .. }
             | Command::Link { .. }
             | Command::Unlink { .. }
-            | Command::Forget { .. } => self.write(command, now),
+            | Command::Forget { .. }
+            | Command::Unlist { .. }
+            | Command::Revoke { .. }
+            | Command::Tidy { .. } => self.write(command, now),
         }
     }
 
     fn write(&mut self, command: Command, now: StoreTime) -> Result<Outcome, StoreFault> {
         match command {
-            Command::Commit(commit) => {
-                let shard = super::shard_of(&commit.roster, self.settings.shards);
-                let (state, rng) = self.shard_mut(shard)?;
-                Ok(Outcome::Commit(state.commit(commit, now, rng)))
-            }
+            Command::Commit(commit) => self.commit(commit, now),
             Command::Renew { shard, leases } => Ok(self.shard_mut(shard)?.0.renew(leases, now)),
             Command::Release { shard, edge, leases, grace, reason } => {
                 Ok(self.shard_mut(shard)?.0.release(edge, leases, (grace, reason), now))
@@ -187,6 +197,15 @@ impl Data {
                 self.forget_edge(edge, link);
                 Ok(Outcome::Done)
             }
+            Command::Unlist { user, listed } => {
+                self.people.unlist(&user, &listed, now.before(self.settings.retention.listing));
+                Ok(Outcome::Done)
+            }
+            Command::Revoke { revocations } => {
+                self.revoked.revoke(revocations, now);
+                Ok(Outcome::Done)
+            }
+            Command::Tidy { shard, portion } => self.tidy(shard, portion, now),
             Command::Now { .. }
             | Command::Members { .. }
             | Command::Load { .. }
@@ -195,7 +214,10 @@ impl Data {
             | Command::Tail { .. }
             | Command::Leases { .. }
             | Command::Rooms { .. }
-            | Command::Summary { .. } => self.carry_out(command, now),
+            | Command::Summary { .. }
+            | Command::Seen { .. }
+            | Command::RoomsOf { .. }
+            | Command::Revoked { .. } => self.carry_out(command, now),
         }
     }
 

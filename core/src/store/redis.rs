@@ -12,8 +12,10 @@ mod keys;
 mod lanes;
 mod leases;
 mod owner;
+mod people;
 mod read;
 mod reader;
+mod revoked;
 mod script;
 mod settings;
 mod tail;
@@ -112,6 +114,12 @@ impl Inner {
             Command::Leases { shard, leases } => self.lease_details(shard, leases).await,
             Command::Rooms { prefix, after, count } => self.rooms(prefix, after, count).await,
             Command::Summary { roster } => self.summary(roster).await,
+            Command::Seen { user } => self.seen(user).await,
+            Command::RoomsOf { user, after, count } => self.rooms_of(user, after, count).await,
+            Command::Unlist { user, listed } => self.unlist(user, listed).await,
+            Command::Revoke { revocations } => self.revoke(revocations).await,
+            Command::Revoked { after, count } => self.revoked(after, count).await,
+            Command::Tidy { shard, portion } => self.tidy(shard, portion).await,
         }
     }
 

@@ -15,12 +15,17 @@ pub struct Retention {
     pub history: Duration,
     /// Commits of one shard, in bytes: the oldest go first.
     pub history_bytes: usize,
+    /// When a user came or went last.
+    pub seen: Duration,
+    /// Least age of an index entry that is removed: a commit it was written for has arrived by then.
+    pub listing: Duration,
 }
 
 impl Default for Retention {
-    /// An hour each; 4 MiB of history a shard.
+    /// An hour each; 4 MiB of history a shard; 30 days of last seen; a minute for a commit to arrive.
     fn default() -> Self {
         let hour = Duration::from_millis(TOMBSTONE_AGE_MS_MAX);
-        Self { tombstones: hour, rosters: hour, history: hour, history_bytes: 4 << 20 }
+        let (seen, listing) = (hour * 24 * 30, Duration::from_secs(60));
+        Self { tombstones: hour, rosters: hour, history: hour, history_bytes: 4 << 20, seen, listing }
     }
 }

@@ -137,6 +137,24 @@ impl Bench {
         self.harness.remembers()
     }
 
+    /// How long the store remembers when a user was seen last.
+    #[must_use]
+    pub fn remembers_seen(&self) -> Duration {
+        self.harness.remembers_seen()
+    }
+
+    /// How long an entry of the index of a user's rooms is left alone.
+    #[must_use]
+    pub fn remembers_listing(&self) -> Duration {
+        self.harness.remembers_listing()
+    }
+
+    /// How many shards the store has.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.store.shards()
+    }
+
     /// The `number`-th other roster of the same shard.
     #[must_use]
     pub fn neighbour(&self, number: usize) -> Roster {

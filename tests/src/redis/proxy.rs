@@ -227,7 +227,7 @@ async fn commands(
                     ))?;
                     continue;
                 }
-                let lost = if is_write { now.lose_next.take() } else { None };
+                let lost = if is_write && !is_of_users(&words) { now.lose_next.take() } else { None };
                 let streams: [&[u8]; 4] = [b"PSYNC", b"SYNC", b"SUBSCRIBE", b"PSUBSCRIBE"];
                 if !is_stream && streams.iter().any(|stream| stream.eq_ignore_ascii_case(name)) {
                     is_stream = true;
@@ -241,6 +241,11 @@ async fn commands(
             late.send((clock.now() + delay, frame))?;
         }
     }
+}
+
+/// What is written of users, in front of a commit, is not what a case loses: that is the commit.
+fn is_of_users(words: &[&[u8]]) -> bool {
+    words.get(3).is_some_and(|key| key.windows(2).any(|two| two == b"{u"))
 }
 
 async fn arrive(

@@ -207,6 +207,10 @@ impl AdminService for Service {
     async fn explain(&self, _: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {
         Ok(Response::new(self.book().await?.explained.unwrap()))
     }
+
+    async fn evict(&self, _: Request<v1::EvictRequest>) -> Result<Response<v1::EvictResponse>, Status> {
+        Err(Status::unimplemented("nobody is put out of a fake"))
+    }
 }
 
 /// A client that is quick to come back.

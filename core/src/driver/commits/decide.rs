@@ -1,17 +1,21 @@
 //! The member is read: what the model decides, and what that asks of the store.
 
+use std::collections::BTreeSet;
+
 use presence_model::change::Change;
 use presence_model::claim::judge_time;
-use presence_model::id::Roster;
+use presence_model::id::{Roster, SessionId};
 use presence_model::link::{GrantDown, LinkDown, LinkRefusal};
 use presence_model::member::{self, Abandoned, Due, DueCause};
+use presence_model::reason::RemovalReason;
 use presence_model::record::MemberRead;
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
 
 use super::{Decided, JoinWork, Stage, Waiting, Work};
-use crate::driver::Driver;
+use crate::driver::evictions::evicted_sessions;
 use crate::driver::store_ops::Pending;
+use crate::driver::{Driver, QueryKey};
 use crate::limits::TOKEN_LEEWAY;
 use crate::store::{Command, Commit, Outcome, StoreFault};
 
@@ -58,7 +62,8 @@ impl Driver {
         let Waiting { user, work, since, tries, in_doubt } = waiting;
         let keep = |work| Waiting { user, work, since, tries, in_doubt };
         match work {
-            Work::Join(join) => self.decide_join(*join, read, now, keep),
+            Work::Join(join) => self.decide_join(*join, (roster, read), now, keep),
+            Work::Evict { key, sessions } => self.decide_eviction((key, sessions), (roster, read), now, keep),
             Work::Update { link, request, update, claims } => {
                 if claims.as_ref().is_some_and(|claims| judge_time(claims, now, TOKEN_LEEWAY).is_err()) {
                     self.answer_done(link, request, Err(LinkRefusal::Unauthorized));
@@ -127,12 +132,17 @@ impl Driver {
     fn decide_join(
         &mut self,
         mut join: JoinWork,
-        read: &MemberRead,
+        (roster, read): (&Roster, &MemberRead),
         now: StoreTime,
         keep: impl FnOnce(Work) -> Waiting,
     ) -> Decision {
         // A link that ended took its clients elsewhere: they join there.
         if !self.links.is_open(join.link) {
+            return Decision::Over;
+        }
+        if self.is_evicted(roster, &read.user, &join.join.session, now) {
+            let outcome = Err(Refusal::HasEnded { reason: RemovalReason::Evicted }.into());
+            self.tell(join.link, LinkDown::Joined { request: join.request, outcome });
             return Decision::Over;
         }
         let outcome = match held_already(&join, read) {
@@ -150,6 +160,25 @@ impl Driver {
             }
             Err(refusal) => {
                 self.tell(join.link, LinkDown::Joined { request: join.request, outcome: Err(refusal) });
+                Decision::Over
+            }
+        }
+    }
+
+    fn decide_eviction(
+        &mut self,
+        (key, mut sessions): (QueryKey, BTreeSet<SessionId>),
+        (roster, read): (&Roster, &MemberRead),
+        now: StoreTime,
+        keep: impl FnOnce(Work) -> Waiting,
+    ) -> Decision {
+        match member::evict(read, None, RemovalReason::Evicted, now) {
+            Some(change) => {
+                sessions.extend(evicted_sessions(&change));
+                Decision::Commit(keep(Work::Evict { key, sessions }), Box::new(change), None)
+            }
+            None => {
+                self.evicted(key, roster, (&read.user, sessions));
                 Decision::Over
             }
         }

@@ -23,7 +23,7 @@ impl Driver {
                 for decided in batch {
                     match refusals.get(&decided.waiting.user) {
                         Some(why) => again.extend(self.not_applied(roster, decided, *why)),
-                        None => self.applied(decided),
+                        None => self.applied(roster, decided),
                     }
                 }
                 self.try_again(roster, again);
@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    fn applied(&mut self, decided: Decided) {
+    fn applied(&mut self, roster: &Roster, decided: Decided) {
         match decided.waiting.work {
             Work::Join(join) => {
                 if let Some(grant) = decided.grant {
@@ -59,6 +59,9 @@ impl Driver {
             Work::Leave { link, request, .. } => self.answer_done(link, request, Ok(None)),
             Work::Abandon { release, .. } => self.release_done(release, true),
             Work::Expire { shard, .. } => self.sweep.part_done(shard, true),
+            Work::Evict { key, sessions } => {
+                self.evicted(key, roster, (&decided.waiting.user, sessions));
+            }
         }
     }
 
@@ -74,12 +77,14 @@ impl Driver {
                 join.join.lease = self.mint(roster);
                 join.decided = None;
             }
+            (Work::Evict { sessions, .. }, _) if !waiting.in_doubt => sessions.clear(),
             (
                 Work::Join(_)
                 | Work::Update { .. }
                 | Work::Leave { .. }
                 | Work::Abandon { .. }
-                | Work::Expire { .. },
+                | Work::Expire { .. }
+                | Work::Evict { .. },
                 NotApplied::Changed | NotApplied::Guard | NotApplied::LeaseExists,
             ) => {}
         }
@@ -108,7 +113,9 @@ impl Driver {
             let waits = match &waiting.work {
                 Work::Join(join) => join.join.rejoin.is_some(),
                 Work::Leave { .. } => true,
-                Work::Update { .. } | Work::Abandon { .. } | Work::Expire { .. } => false,
+                Work::Update { .. } | Work::Abandon { .. } | Work::Expire { .. } | Work::Evict { .. } => {
+                    false
+                }
             };
             if waits && self.now.since(waiting.since) < patience {
                 again.push(waiting);
@@ -135,6 +142,7 @@ impl Driver {
             }
             Work::Abandon { release, .. } => self.release_done(release, false),
             Work::Expire { shard, .. } => self.sweep.part_done(shard, false),
+            Work::Evict { key, .. } => self.eviction_failed(key),
         }
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Faults {
     pub(super) lose_commit_answers: usize,
     /// Commits that are lost themselves.
     pub(super) lose_commits: usize,
+    /// Revocations that are lost on the way.
+    pub(super) lose_revocations: usize,
     /// Commands of these cores are held back on the way.
     pub(super) hold_back: Option<usize>,
 }
@@ -285,6 +287,9 @@ impl World {
         if is_commit && take_one(&mut self.faults.lose_commits) {
             return self.schedule(WAY, Event::Answers(core, op, Err(StoreFault::Unknown)));
         }
+        if matches!(command, Command::Revoke { .. }) && take_one(&mut self.faults.lose_revocations) {
+            return self.schedule(WAY, Event::Answers(core, op, Err(StoreFault::Unknown)));
+        }
         self.apply(core, op, command);
     }
 
@@ -343,6 +348,18 @@ impl World {
         let key = QueryKey(self.sequence);
         self.sequence += 1;
         self.input(core, Input::Query(key, query));
+        self.answer(key)
+    }
+
+    /// Has a core evict somebody from the room `r`, and waits for the answer.
+    pub(super) fn evict(&mut self, core: usize, name: &str) -> Result<Answer, QueryRefusal> {
+        let key = QueryKey(self.sequence);
+        self.sequence += 1;
+        self.input(core, Input::Evict(key, room("r"), user(name)));
+        self.answer(key)
+    }
+
+    fn answer(&mut self, key: QueryKey) -> Result<Answer, QueryRefusal> {
         for _ in 0..1_000 {
             if let Some(answer) = self.answers.remove(&key) {
                 return answer;

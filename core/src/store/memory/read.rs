@@ -46,6 +46,11 @@ impl ShardState {
         }
     }
 
+    /// Whether the user has a record.
+    pub(super) fn has_member(&self, roster: &Roster, user: &UserId) -> bool {
+        self.rosters.get(roster).is_some_and(|state| state.members.contains_key(user))
+    }
+
     pub(super) fn page(
         &self,
         roster: &Roster,

@@ -6,6 +6,8 @@ use presence_model::lease::Shard;
 use presence_model::time::StoreTime;
 
 use super::links::EdgeNotes;
+use super::people::People;
+use super::revoked::Revoked;
 use super::shard::ShardState;
 use super::{Data, MemoryStore, shard_number};
 use crate::store::{Command, CommitOutcome, Outcome};
@@ -116,5 +118,7 @@ impl Data {
         let lost = |number| ShardState::lost(shard_number(number), &settings, now);
         self.shards = (0..settings.shards).map(lost).collect();
         self.edges = EdgeNotes::new();
+        self.people = People::default();
+        self.revoked = Revoked::default();
     }
 }

@@ -12,6 +12,7 @@ use presence_model::position::Revision;
 use presence_model::profile::Profile;
 use presence_model::reason::{Ending, RemovalReason};
 use presence_model::record::{EdgeRef, Record, SessionRecord, TokenRef};
+use presence_model::revocation::Revocation;
 
 use super::*;
 use crate::store::{Commit, CommitOutcome};
@@ -120,6 +121,20 @@ fn rooms_that_come_and_go_leave_nothing() {
     let shard = &store.data.shards[0];
     assert_eq!((shard.rosters.len(), shard.leases.count_of_edge(EDGE)), (0, 0));
     assert!(shard.is_bare(), "no index keeps anything either");
+    assert!(
+        store.data.people.rooms_of(&user, None, 9, later)
+            == Outcome::RoomsOf { now: later, rooms: vec![], more: false }
+    );
+    let tidy = |store: &mut MemoryStore, now| {
+        store.apply(Command::Tidy { shard: Shard(0), portion: 500 }, now).unwrap()
+    };
+    tidy(&mut store, later);
+    assert!(!store.data.people.is_bare(), "when ann was seen last is kept for 30 days");
+    let revocations = vec![(Revocation::Token("t".into()), later + TTL)];
+    store.apply(Command::Revoke { revocations }, later).unwrap();
+    assert_eq!(tidy(&mut store, START + Retention::default().seen), Outcome::Tidied { more: false });
+    assert!(store.data.people.is_bare() && store.data.revoked.is_bare());
+    let shard = &store.data.shards[0];
     assert_eq!(shard.commits, 10_000, "nor forgets where positions go on");
 }
 

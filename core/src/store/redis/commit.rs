@@ -20,6 +20,7 @@ use crate::store::{Commit, CommitOutcome, NotApplied, Outcome, StoreFault};
 
 impl Inner {
     pub(super) async fn commit(&self, commit: Commit) -> Result<Outcome, StoreFault> {
+        self.announce(&commit).await?;
         let shard = self.shard_of(&commit.roster);
         let mut arguments = roster_arguments(&commit.roster);
         arguments.text(&epoch_text(commit.epoch));

@@ -1,6 +1,6 @@
 //! Names of keys. Those of a shard are its hash and names that begin like it: one hash tag, one slot.
 
-use presence_model::id::{Incarnation, RegionId, RoomId, Roster};
+use presence_model::id::{Incarnation, RegionId, RoomId, Roster, UserId};
 use presence_model::lease::{LeaseId, Shard};
 
 /// Names under one prefix.
@@ -39,6 +39,31 @@ impl Keys {
         format!("{}:edge:{:016x}", self.shard(shard), edge.0)
     }
 
+    /// The hash of a roster.
+    pub(super) fn roster(&self, shard: Shard, roster: &Roster) -> String {
+        format!("{}:roster:{}", self.shard(shard), roster_name(roster))
+    }
+
+    /// In front of every key of a shard of users.
+    pub(super) fn people(&self, shard: Shard) -> String {
+        format!("{}:{{u{}}}", self.prefix, shard.0)
+    }
+
+    /// When users came or went last.
+    pub(super) fn seen(&self, shard: Shard) -> String {
+        format!("{}:seen", self.people(shard))
+    }
+
+    /// Rosters in which a user may be.
+    pub(super) fn user(&self, shard: Shard, user: &UserId) -> String {
+        format!("{}:user:{}", self.people(shard), user.as_str())
+    }
+
+    /// What is revoked until when.
+    pub(super) fn revoked(&self) -> String {
+        format!("{}:revoked", self.prefix)
+    }
+
     /// All edges.
     pub(super) fn edges(&self) -> String {
         format!("{}:edges", self.prefix)
@@ -53,6 +78,17 @@ pub(super) fn lease_name(lease: LeaseId) -> String {
 /// A region in keys: a colon ends it, so one within is escaped.
 pub(super) fn region_name(region: &RegionId) -> String {
     region.as_str().replace('%', "%25").replace(':', "%3a")
+}
+
+/// A roster in keys.
+pub(super) fn roster_name(roster: &Roster) -> String {
+    format!("{}:{}", region_name(&roster.region), roster.room.as_str())
+}
+
+/// The roster of a name in keys.
+pub(super) fn roster_of(name: &str) -> Option<Roster> {
+    let (region, room) = name.split_once(':')?;
+    Some(Roster { region: region_of(region)?, room: RoomId::new(room).ok()? })
 }
 
 /// The region of a name in keys.
@@ -111,7 +147,9 @@ mod tests {
         for name in ["eu:west", "eu%3awest", "eu%253a", "%", ":"] {
             let region = RegionId::new(name).unwrap();
             assert!(!region_name(&region).contains(':'));
-            assert_eq!(region_of(&region_name(&region)), Some(region));
+            assert_eq!(region_of(&region_name(&region)), Some(region.clone()));
+            let roster = Roster { region, room: RoomId::new("a:b\0%3a").unwrap() };
+            assert_eq!(roster_of(&roster_name(&roster)), Some(roster));
         }
     }
 

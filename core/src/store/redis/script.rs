@@ -77,6 +77,16 @@ scripts! {
     LEASES = [COMMON, include_str!("scripts/leases.lua")];
     /// The note of one edge.
     EDGES = [include_str!("scripts/edges.lua")];
+    /// Who comes and goes.
+    PEOPLE = [include_str!("scripts/people.lua")];
+    /// What is old of a shard of users.
+    STALE = [include_str!("scripts/stale.lua")];
+    /// Removes false entries of the index by user.
+    UNLIST = [include_str!("scripts/unlist.lua")];
+    /// A page of a sorted set.
+    LISTING = [include_str!("scripts/listing.lua")];
+    /// Revokes.
+    REVOKE = [include_str!("scripts/revoke.lua")];
 }
 
 #[cfg(test)]

@@ -1,0 +1,121 @@
+//! What has been revoked, until it cannot matter any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use smol_str::SmolStr;
+
+use crate::id::{Roster, SessionId, UserId};
+use crate::limits::REVOCATIONS_MAX;
+use crate::time::StoreTime;
+
+/// What does not open anything any more, though its signature is good.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revocation {
+    /// One token, by its `jti`.
+    Token(SmolStr),
+    /// All tokens of one key, by its `kid`.
+    Key(SmolStr),
+    /// All tokens of one user.
+    Subject(UserId),
+    /// One session in one roster: it was evicted. Others of the user may come.
+    Session {
+        /// Where.
+        roster: Roster,
+        /// Whose.
+        user: UserId,
+        /// Which.
+        session: SessionId,
+    },
+}
+
+/// Revocations that are known to one process. Bounded: beyond [`REVOCATIONS_MAX`] the one that ends first
+/// is let go; the store has it still.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Revocations {
+    until: BTreeMap<Revocation, StoreTime>,
+    ends: BTreeSet<(StoreTime, Revocation)>,
+}
+
+impl Revocations {
+    /// Notes that something is revoked until then. Never shortens.
+    pub fn note(&mut self, what: Revocation, until: StoreTime) {
+        if let Some(known) = self.until.get(&what) {
+            if *known >= until {
+                return;
+            }
+            self.ends.remove(&(*known, what.clone()));
+        }
+        self.ends.insert((until, what.clone()));
+        self.until.insert(what, until);
+        if self.until.len() > REVOCATIONS_MAX
+            && let Some((_, first)) = self.ends.pop_first()
+        {
+            self.until.remove(&first);
+        }
+    }
+
+    /// Forgets what has ended.
+    pub fn forget(&mut self, now: StoreTime) {
+        while let Some((until, _)) = self.ends.first()
+            && *until <= now
+        {
+            if let Some((_, ended)) = self.ends.pop_first() {
+                self.until.remove(&ended);
+            }
+        }
+    }
+
+    /// Until when something is revoked; none: it is not.
+    #[must_use]
+    pub fn until(&self, what: &Revocation, now: StoreTime) -> Option<StoreTime> {
+        self.until.get(what).copied().filter(|until| *until > now)
+    }
+
+    /// Those in force, in the order of what they are.
+    pub fn in_force(&self, now: StoreTime) -> impl Iterator<Item = (&Revocation, StoreTime)> {
+        self.until.iter().map(|(what, until)| (what, *until)).filter(move |(_, until)| *until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: usize) -> Revocation {
+        Revocation::Token(format!("token {number}").into())
+    }
+
+    #[test]
+    fn a_revocation_lasts_until_its_time_and_is_never_shortened() {
+        let mut known = Revocations::default();
+        known.note(token(1), StoreTime(100));
+        known.note(token(1), StoreTime(50));
+        assert_eq!(known.until(&token(1), StoreTime(99)), Some(StoreTime(100)));
+        assert_eq!(known.until(&token(1), StoreTime(100)), None);
+        assert_eq!(known.until(&token(2), StoreTime(0)), None);
+        known.note(token(1), StoreTime(200));
+        known.forget(StoreTime(100));
+        assert_eq!(known.in_force(StoreTime(150)).count(), 1, "the first end is not its end any more");
+        known.forget(StoreTime(200));
+        assert_eq!(known, Revocations::default());
+    }
+
+    #[test]
+    fn kinds_do_not_run_together() {
+        let mut known = Revocations::default();
+        known.note(Revocation::Token("x".into()), StoreTime(100));
+        assert_eq!(known.until(&Revocation::Key("x".into()), StoreTime(0)), None);
+    }
+
+    #[test]
+    fn beyond_the_bound_the_one_that_ends_first_goes() {
+        let mut known = Revocations::default();
+        for number in 0..REVOCATIONS_MAX {
+            known.note(token(number), StoreTime(1_000 + number as u64));
+        }
+        assert!(known.until(&token(0), StoreTime(0)).is_some(), "at the bound all are kept");
+        known.note(token(REVOCATIONS_MAX), StoreTime(1_001));
+        assert_eq!(known.until(&token(0), StoreTime(0)), None);
+        assert_eq!(known.in_force(StoreTime(0)).count(), REVOCATIONS_MAX);
+    }
+}

@@ -1,0 +1,16 @@
+-- Who comes and goes, written before the commit that makes it true. KEYS[1] begins the keys of a shard of
+-- users; their last-seen times, rosters and the departures to be looked at are named after it.
+--
+-- ARGV, each: user, roster, "came" or "went". Answer: {now}.
+local time = redis.call('TIME')
+local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+for i = 1, #ARGV, 3 do
+  local user, roster = ARGV[i], ARGV[i + 1]
+  redis.call('ZADD', KEYS[1] .. ':seen', now, user)
+  if ARGV[i + 2] == 'came' then
+    redis.call('ZADD', KEYS[1] .. ':user:' .. user, now, roster)
+  else
+    redis.call('ZADD', KEYS[1] .. ':went', now, #user .. ':' .. user .. roster)
+  end
+end
+return { now }
