@@ -11,5 +11,6 @@ mod queries;
 mod refusals;
 mod releases;
 mod silence;
+mod tidying;
 mod watching;
 mod world;

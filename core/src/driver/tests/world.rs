@@ -100,6 +100,7 @@ pub(super) struct World {
     pub(super) transitions: Vec<TransitionLine>,
     pub(super) commits: usize,
     pub(super) renews: usize,
+    pub(super) tidies: usize,
     loads: usize,
     /// Pages of rosters asked for.
     pub(super) pages: usize,
@@ -134,6 +135,7 @@ impl World {
             transitions: Vec::new(),
             commits: 0,
             renews: 0,
+            tidies: 0,
             loads: 0,
             pages: 0,
             loads_most: 0,
@@ -185,6 +187,7 @@ impl World {
             Effect::Store(op, command) => {
                 self.commits += usize::from(matches!(command, Command::Commit(_)));
                 self.renews += usize::from(matches!(command, Command::Renew { .. }));
+                self.tidies += usize::from(matches!(command, Command::Tidy { .. }));
                 self.loads += usize::from(matches!(command, Command::Load { .. }));
                 self.pages += usize::from(matches!(command, Command::Load { .. }));
                 self.loads_most = self.loads_most.max(self.loads);
