@@ -123,8 +123,19 @@ pub(crate) struct TokenArgs {
     #[arg(long, value_enum, default_value = "join")]
     pub(crate) act: Act,
     /// How long it is good.
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "1h")]
+    #[arg(long, value_parser = some_time, default_value = "1h")]
     pub(crate) ttl: Duration,
+}
+
+/// A span above zero: a token that has ended already is of no use.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(span) if span.is_zero() => {
+            Err("a token that has ended already is of no use; example: 1h".to_owned())
+        }
+        Ok(span) => Ok(span),
+        Err(error) => Err(format!("{error}; example: 1h")),
+    }
 }
 
 /// Which core to ask.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::body::Body as AxumBody;
 use http_body_util::BodyExt as _;
+use humantime::format_duration;
 use presence_core::start as core;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
 use presence_edge::http::{AcceptObserver, ExtraHttp, WS_PATH};
@@ -22,7 +23,7 @@ use presence_edge::settings::Origins;
 use presence_edge::start as edge;
 use presence_model::id::{EdgeName, RegionId};
 use presence_model::time::millis;
-use presence_model::timing::Timings;
+use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::refuse;
 use presence_runtime::network::{Listener, Network};
@@ -232,27 +233,64 @@ fn announce(json: bool, addresses: &Addresses, timings: &Timings) -> anyhow::Res
         paint::line(&line.to_string())?;
         return Ok(());
     }
-    let span = humantime::format_duration;
     let core = if grpc.port() == 4701 { String::new() } else { format!(" --core http://{grpc}") };
     paint::line(&format!(
         "presence dev: everything runs in this process and ends with it
 
   playground   http://{http}/
   WebSocket    ws://{http}{WS_PATH}
-  gRPC         {grpc}
+  gRPC         http://{grpc}
   metrics      http://{admin}/metrics
 
-  heartbeat {}, lease {}, grace {}: shorter than in production (15s, 45s, 12s), so that things happen
-  while you watch
+  {}
 
 Open the playground in two browser tabs, and in another terminal:
 
   cargo run --release -- watch lobby{core}
 
 Ctrl-C ends it.",
-        span(timings.heartbeat),
-        span(timings.lease_ttl),
-        span(timings.grace),
+        in_force(timings),
     ))?;
     Ok(())
+}
+
+/// The timers, and why they are what they are.
+fn in_force(timings: &Timings) -> String {
+    let spans = |timings: &Timings| [timings.heartbeat, timings.lease_ttl, timings.grace];
+    // A derived one may be a third of a second.
+    let shown = |timings| spans(timings).map(|span| format_duration(Duration::from_millis(millis(span))));
+    let [heartbeat, lease, grace] = shown(timings);
+    let line = format!("heartbeat {heartbeat}, lease {lease}, grace {grace}");
+    let Ok(usual) = Timings::derive(TimingsGiven::default()) else { return line };
+    if spans(timings).iter().zip(spans(&usual)).any(|(here, there)| *here >= there) {
+        return line;
+    }
+    let [heartbeat, lease, grace] = shown(&usual);
+    let why = format!("shorter than in production ({heartbeat}, {lease}, {grace}), so that things happen");
+    format!("{line}: {why}\n  while you watch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(heartbeat_ms: u64, lease_ms: u64) -> String {
+        let given = TimingsGiven {
+            heartbeat: Some(Duration::from_millis(heartbeat_ms)),
+            lease_ttl: Some(Duration::from_millis(lease_ms)),
+            ..TimingsGiven::DEMO
+        };
+        in_force(&Timings::derive(given).unwrap())
+    }
+
+    #[test]
+    fn timers_are_told_as_they_are() {
+        let demo = in_force(&Timings::derive(TimingsGiven::DEMO).unwrap());
+        assert!(
+            demo.starts_with("heartbeat 3s, lease 12s, grace 5s: shorter than in production (15s, 45s, 12s)"),
+            "{demo}"
+        );
+        let long = told(20_000, 60_000);
+        assert_eq!(long, "heartbeat 20s, lease 1m, grace 5s");
+    }
 }

@@ -12,6 +12,8 @@ mod watch;
 
 use std::process::ExitCode;
 
+use presence_client::ClientError;
+use presence_model::id::NameError;
 use presence_runtime::command_line::parse_or_exit;
 
 use crate::args::{Command, Presence};
@@ -38,9 +40,14 @@ fn main() -> ExitCode {
                     "is another `presence dev` running? --listen, --grpc and --admin take other addresses",
                 );
             }
-            ExitCode::FAILURE
+            if is_mistake(&error) { ExitCode::from(presence_runtime::exit::USAGE) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Whether what was typed is wrong, whatever the world is like.
+fn is_mistake(error: &anyhow::Error) -> bool {
+    error.is::<NameError>() || matches!(error.downcast_ref(), Some(ClientError::Address(_)))
 }
 
 /// Whether an address was in use.

@@ -14,10 +14,6 @@ use crate::paint;
 
 /// Signs and prints.
 pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        !args.ttl.is_zero(),
-        "--ttl 0s: a token that has ended already is of no use; example: --ttl 1h"
-    );
     let pem = std::fs::read_to_string(&args.key).with_context(|| args.key.display().to_string())?;
     let issuer = Issuer::from_pem(&pem).with_context(|| args.key.display().to_string())?;
     let (user, room) = (UserId::new(&args.user)?, RoomId::new(&args.room)?);

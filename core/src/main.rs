@@ -86,7 +86,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         shutdown,
     };
     let running = start(settings, deps).await?;
-    tracing::info!(grpc = %running.grpc, "the core accepts");
+    tracing::info!(grpc = %running.grpc, admin = running.admin.map(tracing::field::display), "the core accepts");
     if json {
         let admin = running.admin.map(|address| address.to_string());
         let _ = print(&serde_json::json!({ "grpc": running.grpc.to_string(), "admin": admin }).to_string());

@@ -20,10 +20,10 @@ pub fn tell(room: &RoomId, user: &UserId, explained: &Explained) -> String {
     match &explained.read.record {
         Some(record) => {
             let sessions = record.sessions.len();
-            let since = ago(explained.now.since(record.since));
+            let shown = ago(explained.now.since(record.since));
             let _ = write!(
                 story,
-                "{user} is shown in {room} since {since}, by {sessions} {}.",
+                "{user} is shown in {room} for {shown}, by {sessions} {}.",
                 plural(sessions, "session")
             );
             for session in &record.sessions {
@@ -46,14 +46,14 @@ pub fn tell(room: &RoomId, user: &UserId, explained: &Explained) -> String {
         Freshness::Held { since } => {
             let _ = write!(
                 story,
-                " The store is held since {}: nobody is ended for silence until it is over.",
+                " The store is held for {}: nobody is ended for silence until it is over.",
                 ago(explained.now.since(since))
             );
         }
         Freshness::Stale { since } => {
             let _ = write!(
                 story,
-                " The region cannot be heard since {}: this is the last that was known.",
+                " The region has not been heard for {}: this is the last that was known.",
                 ago(explained.now.since(since))
             );
         }

@@ -84,7 +84,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         observer: None,
     };
     let running = start(settings, deps)?;
-    tracing::info!(listen = %running.listen, "the edge accepts");
+    tracing::info!(listen = %running.listen, admin = running.admin.map(tracing::field::display), "the edge accepts");
     if flags.json && running.linked().await {
         let _ = print(&addresses(&running));
     }

@@ -8,22 +8,50 @@ const CHURN_EVERY_MS = 700;
 
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((element) => [element.id, element]));
 const asked = new URLSearchParams(location.search);
-page.user.value = asked.get("user") ?? `u${Math.floor(Math.random() * 900 + 100)}`;
 page.room.value = asked.get("room") ?? "lobby";
 
 let presence = null;
 let room = null;
+let isEntering = false;
 let inTunnel = false;
 let blips = 0;
 let churn = null;
+// How long a tab that fell silent is still shown.
+let goneAfter = "two heartbeats and the grace";
+// Rows of the delta that is being told.
+let changes = [];
 const crowd = [];
 
 const socketUrl = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/ws`;
 
 async function tokenFor(user, name) {
   const answer = await fetch(`/dev/token?${new URLSearchParams({ user, room: name })}`);
-  if (!answer.ok) throw new Error(await answer.text());
+  if (!answer.ok) throw new Error((await answer.text()).trim());
   return answer.text();
+}
+
+/** Holds a name until this tab closes: alone and at once, or together with other tabs of the same user. */
+function claim(name, { alone }) {
+  return new Promise((resolve) => {
+    const options = alone ? { ifAvailable: true } : { mode: "shared" };
+    navigator.locks.request(`presence-playground-user-${name}`, options, (lock) => {
+      resolve(lock !== null);
+      return lock === null ? undefined : new Promise(() => {});
+    });
+  });
+}
+
+/** The user of the address; else the one this tab had before a reload; else the first of u1, u2, … that is free. */
+async function whoAmI() {
+  const kept = asked.get("user") ?? sessionStorage.getItem("presence-playground-user");
+  if (kept !== null) {
+    if ("locks" in navigator) claim(kept, { alone: false });
+    return kept;
+  }
+  let number = 1;
+  while ("locks" in navigator && !(await claim(`u${number}`, { alone: true }))) number += 1;
+  sessionStorage.setItem("presence-playground-user", `u${number}`);
+  return `u${number}`;
 }
 
 function log(kind, what, who = "", why = "") {
@@ -33,6 +61,11 @@ function log(kind, what, who = "", why = "") {
   for (const text of [time, room?.revision ?? "", what, who, why]) row.insertCell().textContent = text;
   page.log.prepend(row);
   while (page.log.rows.length > LOG_ROWS_MAX) page.log.deleteRow(-1);
+  return row;
+}
+
+function hint(text) {
+  page.hint.textContent = text;
 }
 
 function seen(rule) {
@@ -56,7 +89,7 @@ function showMembers() {
       return item;
     }),
   );
-  page.count.textContent = members.length;
+  page.count.textContent = room === null ? "" : members.length;
   page.revision.textContent = room?.revision ?? "–";
 }
 
@@ -66,13 +99,17 @@ const FRESH = {
   held: "held: the store cannot vouch for silence, nobody is removed for it",
   stale: "stale: the region cannot be heard, this is the last that was known",
   reconnecting: "reconnecting: this is the last that was known",
-  ended: "ended",
+  ended: "ended: this is the last that was known, and this tab does not come back by itself",
+  outside: "not joined",
 };
 
 function showStatus(status) {
   page.freshness.dataset.state = status;
   page.freshness.textContent = FRESH[status];
   document.body.classList.toggle("not-live", status !== "live");
+  const name = page["room-name"].textContent;
+  page.empty.textContent =
+    status === "outside" ? `Join to see who is in ${name}, then open a second tab.` : "Nobody is here yet.";
 }
 
 function showTab() {
@@ -83,83 +120,159 @@ function showTab() {
 }
 
 function enable(on) {
+  // What had the focus may not take it any more: it goes to where things can be done now.
+  const focused = document.activeElement;
   for (const button of document.querySelectorAll("[data-status], #blip, #drop, #leave, #crowd, #churn, #disperse")) {
     if (button.tagName === "BUTTON") button.disabled = !on;
   }
   page.join.disabled = page.user.disabled = page.room.disabled = on;
+  if (focused?.disabled) (on ? page["tab-title"] : page.join).focus();
 }
 
-function join() {
+async function join() {
+  if (presence !== null || isEntering) return;
   const [user, name] = [page.user.value, page.room.value];
+  isEntering = true;
+  let first;
+  try {
+    // A name that nobody may have is told at once, not with each attempt.
+    first = await tokenFor(user, name);
+  } catch (error) {
+    log("error", "not let in", user, error.message);
+    page.freshness.dataset.state = "refused";
+    page.freshness.textContent = `not let in: ${error.message}`;
+    return;
+  } finally {
+    isEntering = false;
+  }
   page["room-name"].textContent = name;
   presence = new Presence({
     url: socketUrl,
     client: "playground",
     token: async ({ room: wanted }) => {
       if (inTunnel) throw new Error("no network in the tunnel");
-      return tokenFor(user, wanted);
+      const token = first ?? (await tokenFor(user, wanted));
+      first = null;
+      return token;
     },
   });
   presence.on("connection", showTab);
+  presence.on("closed", ({ code }) => log("mine", "connection closed", user, `code ${code}`));
   room = presence.join(name, { status: pressedStatus() });
+  listen(user);
+  showStatus("connecting");
+  showMembers();
+  enable(true);
+  hint("");
+}
+
+/** Shows what happens in the room. */
+function listen(user) {
+  const mine = room;
+  const change = (...cells) => changes.push(log(...cells));
   // Who is in the first list was here already: only later ones join.
   let listed = false;
-  room.on("join", (member) => log(listed ? "join" : "here", listed ? "joined" : "here already", member.user, member.status));
-  room.on("update", (member) => log("update", "changed", member.user, member.status));
+  let tokenError = null;
+  room.on("join", (member) =>
+    change(listed ? "join" : "here", listed ? "joined" : "here already", member.user, member.status),
+  );
+  room.on("update", (member) => change("update", "changed", member.user, member.status));
   room.on("leave", (member, reason) => {
-    log("leave", "gone", member.user, reason);
+    change("leave", "gone", member.user, reason);
     if (reason === "connection_lost" || reason === "lease_expired") seen("lease");
   });
+  room.on("delta", ({ prev, rev }) => {
+    for (const row of changes) row.cells[1].textContent = prev === null ? rev : `${prev} → ${rev}`;
+  });
   room.on("sync", () => {
+    changes = [];
     listed = true;
     showMembers();
   });
   room.on("status", (status) => {
+    // Left by the button: said already.
+    if (room !== mine) return;
     showStatus(status);
     log("mine", `this tab is ${status}`);
+    if (status === "ended") leave();
   });
   room.on("joined", ({ resumed }) => {
+    tokenError = null;
     log("mine", resumed ? "session resumed" : "session joined", user, resumed ? "within grace: nobody noticed" : "");
     if (resumed && blips > 0) seen("grace");
+    if (!inTunnel) hint("");
     showTab();
-    checkSecondTab();
+    tellSisters("here");
   });
-  room.on("ended", (reason) => log("mine", "session ended", user, reason));
+  room.on("ended", (reason) => log("error", "session ended", user, reason));
   room.on("error", ({ code, message }) => {
+    if (code !== "token") return log("error", `error ${code}`, user, message);
     // Each try without a network fails alike: the pill says it better.
-    if (code !== "token") log("mine", `error ${code}`, user, message);
+    if (inTunnel || message === tokenError) return;
+    tokenError = message;
+    log("error", "no token", user, message);
   });
-  room.on("gap", ({ have, prev }) => log("mine", "gap", "", `have ${have}, next follows ${prev}: resync`));
-  enable(true);
-  page.hint.textContent = "";
+  room.on("gap", ({ have, prev }) => log("error", "gap", "", `have ${have}, next follows ${prev}: resync`));
 }
 
+/** By the button, or because the room has ended by itself: then what was last known stays in sight. */
 function leave() {
+  const [user, byMyself, wasInTunnel] = [page.user.value, room.status !== "ended", inTunnel];
   inTunnel = false;
   page.drop.textContent = "Silent drop";
-  presence.close();
+  const [old, twins] = [presence, twinsOfMine()];
   presence = room = null;
+  changes = [];
   enable(false);
-  showStatus("ended");
+  tellSisters("gone");
+  old.close();
+  if (!byMyself) return;
+  showStatus("outside");
   showMembers();
   showTab();
-  log("mine", "left", page.user.value, "goodbye: gone at once");
+  if (wasInTunnel) {
+    log("mine", "left, unheard", user, "goodbyes do not leave a tunnel");
+    hint(`Nobody heard this goodbye in the tunnel: others see ${user} go for silence, as connection_lost.`);
+  } else {
+    log("mine", "left", user, twins === 0 ? "goodbye: gone at once" : "goodbye: another tab of this user stays");
+    hint(twins === 0 ? "" : `${user} is still here by ${tabs(twins)}: others see nothing until that is left too.`);
+  }
 }
 
-// A second tab says hello to its sisters, so that each can tell that no second join was announced.
+// Tabs of one browser tell each other who they are: only so can a page know that nobody saw its second tab come,
+// and that a user whose other tab is here does not go with this one.
 const sisters = "BroadcastChannel" in window ? new BroadcastChannel("presence-playground") : null;
 const me = crypto.randomUUID();
+const known = new Map();
 
-function checkSecondTab() {
-  sisters?.postMessage({ tab: me, user: page.user.value, room: page.room.value, answer: true });
+function tellSisters(what) {
+  sisters?.postMessage({ tab: me, what, user: page.user.value, room: page.room.value });
+}
+
+function isTwin({ user, room: name }) {
+  return user === page.user.value && name === page.room.value;
+}
+
+/** How many other tabs of this browser are the same user in the same room. */
+function twinsOfMine() {
+  return [...known.values()].filter(isTwin).length;
+}
+
+function tabs(count) {
+  return count === 1 ? "another tab" : `${count} other tabs`;
 }
 
 sisters?.addEventListener("message", ({ data }) => {
-  if (room === null || data.user !== page.user.value || data.room !== page.room.value || data.tab === me) return;
+  if (data.what === "gone") return known.delete(data.tab);
+  const isNew = !known.has(data.tab);
+  known.set(data.tab, data);
+  if (room === null) return;
+  if (data.what === "here") tellSisters("too");
+  if (!isNew || !isTwin(data)) return;
   seen("session");
   log("mine", "second session", data.user, "one member, no second join");
-  if (data.answer) sisters.postMessage({ tab: me, user: page.user.value, room: page.room.value, answer: false });
 });
+window.addEventListener("pagehide", () => tellSisters("gone"));
 
 function pressedStatus() {
   return document.querySelector("[data-status][aria-pressed=true]").dataset.status;
@@ -178,7 +291,7 @@ page.enter.addEventListener("submit", (event) => {
   event.preventDefault();
   join();
 });
-page.leave.addEventListener("click", leave);
+page.leave.addEventListener("click", () => leave());
 page.tab2.addEventListener("click", () => {
   window.open(`/?${new URLSearchParams({ user: page.user.value, room: page.room.value, join: "1" })}`, "_blank", "noopener");
 });
@@ -191,22 +304,27 @@ page.drop.addEventListener("click", async () => {
   if (inTunnel) {
     inTunnel = false;
     page.drop.textContent = "Silent drop";
-    page.hint.textContent = "Out of the tunnel: this tab comes back by itself.";
+    hint("Out of the tunnel: this tab asks for its connection, and comes back by another one.");
+    presence.retry();
     return;
   }
   const connection = presence.connection;
-  if (connection === null) return;
+  if (connection === null) return hint("There is no connection to cut just now.");
   inTunnel = true;
   const answer = await fetch(`/dev/cut?${new URLSearchParams({ connection })}`, { method: "POST" });
   if (!answer.ok) {
     inTunnel = false;
-    log("mine", "not cut", "", await answer.text());
+    log("error", "not cut", "", await answer.text());
     return;
   }
   log("mine", "silent drop", page.user.value, "bytes stop, neither end is told");
   page.drop.textContent = "Leave the tunnel";
-  page.hint.textContent =
-    "Watch another tab: nothing happens at first, then this user is gone, with the reason. Press again to come back.";
+  const twins = twinsOfMine();
+  hint(
+    twins === 0
+      ? `Watch another tab: nothing for ${goneAfter}, then this user is gone, with the reason. Press again to come back.`
+      : `${page.user.value} is here by ${tabs(twins)} as well: others see nothing. Close the other to see this user go.`,
+  );
 });
 
 page.crowd.addEventListener("click", () => {
@@ -244,11 +362,13 @@ page.disperse.addEventListener("click", () => {
 fetch("/dev/timers")
   .then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error("no timers"))))
   .then(({ heartbeat_ms: heartbeat, grace_ms: grace }) => {
+    goneAfter = `${(2 * heartbeat + grace) / 1000} s`;
     document.querySelector("[data-timer=grace]").textContent = `${grace / 1000} s`;
     document.querySelector("[data-timer=silence]").textContent = `${(2 * heartbeat) / 1000} s`;
   })
   .catch(() => {});
 
-showStatus("connecting");
-page.freshness.textContent = "not joined";
+page["room-name"].textContent = page.room.value;
+showStatus("outside");
+page.user.value = await whoAmI();
 if (asked.has("join")) join();

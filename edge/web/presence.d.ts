@@ -141,6 +141,8 @@ export declare class Presence {
   /** Sees a room without being present in it. */
   watch(room: string): Room;
   on<Name extends keyof ConnectionEvents>(name: Name, listener: ConnectionEvents[Name]): () => void;
+  /** Tries at once instead of waiting, and asks an open socket whether it still works. */
+  retry(): void;
   /** Closes the socket without goodbye and comes back, as networks make it happen. */
   blip(): void;
   /** Says goodbye everywhere and closes the socket. */

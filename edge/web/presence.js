@@ -303,10 +303,11 @@ export class Room {
       }
       if (delta.rev <= this.#revision) return;
     }
-    for (const member of delta.upserts) this.#put(member);
-    for (const { user, reason } of delta.removals) this.#drop(user, reason);
+    // Whoever is told of a change may ask of which revision it is.
     this.#revision = delta.rev;
     this.cursor = delta.cursor;
+    for (const member of delta.upserts) this.#put(member);
+    for (const { user, reason } of delta.removals) this.#drop(user, reason);
     this.#events.emit("delta", delta);
     this.#synced(delta.prev === null ? "resumed" : "delta");
   }
@@ -394,6 +395,11 @@ export class Room {
       case "not_joined":
         this.#inside = false;
         this.enter();
+        break;
+      case "bad_request":
+      case "too_large":
+        // The same again would be refused again. Who is in already lost one message, not the room.
+        if (!this.#inside && this.#revision === null) this.end(error.code);
         break;
       case "too_many_rooms":
         this.end(error.code);
@@ -502,6 +508,13 @@ export class Presence {
     this.#closed = true;
     this.#drop(1000);
     for (const stop of this.#stopListening) stop();
+  }
+
+  /** Does not wait any longer: for who knows that the network is back before the page is told "online". */
+  retry() {
+    if (this.#closed) return;
+    if (this.#open) this.#check();
+    else if (this.#socket === null && this.#rooms.size > 0) this.#connect();
   }
 
   /** Closes the socket without goodbye and comes back: a blip, as networks make them. */
@@ -662,11 +675,7 @@ export class Presence {
       target?.addEventListener?.(name, listener);
       this.#stopListening.push(() => target?.removeEventListener?.(name, listener));
     };
-    const wake = () => {
-      if (this.#closed) return;
-      if (this.#open) this.#check();
-      else if (this.#socket === null && this.#rooms.size > 0) this.#connect();
-    };
+    const wake = () => this.retry();
     listen(globalThis.window, "online", wake);
     listen(globalThis.window, "pageshow", wake);
     listen(globalThis.document, "resume", wake);

@@ -296,3 +296,46 @@ test("a listener that throws disturbs nobody else", async () => {
     globalThis.reportError = report;
   }
 });
+
+test("who hears of a change reads the revision it belongs to", async () => {
+  const { room, socket } = await joined(present());
+  const revisions = [];
+  for (const name of ["join", "update", "leave"]) room.on(name, () => revisions.push(room.revision));
+  socket.says(snapshot("r", 5, [member("a")]));
+  socket.says(delta("r", 5, 7, [member("a", { status: "busy" }), member("b")]));
+  socket.says(delta("r", 7, 8, [], [gone("b")]));
+  assert.deepEqual(revisions, [5, 7, 7, 8]);
+});
+
+test("a retry does not wait, and asks a socket that seems open", async () => {
+  const presence = present();
+  const { socket } = await joined(presence);
+  presence.retry();
+  assert.equal(socket.of("ping").length, 1);
+  const random = Math.random;
+  Math.random = () => 0.999;
+  try {
+    socket.hello({ reconnect_ms: 30_000 });
+    socket.ends(1006);
+    await settled();
+    assert.equal(FakeSocket.all.length, 1, "it waits");
+    presence.retry();
+    await eventually(() => FakeSocket.all.length === 2, 500);
+  } finally {
+    Math.random = random;
+  }
+});
+
+for (const code of ["bad_request", "too_large"]) {
+  test(`a join refused with ${code} ends its room, one message refused does not`, async () => {
+    const presence = present();
+    const { room, socket } = await joined(presence);
+    const other = presence.join("s");
+    await eventually(() => socket.of("join").length === 2);
+    socket.says({ t: "error", room: "s", code, message: "" });
+    assert.equal(other.status, "ended");
+    assert.deepEqual([...presence.rooms.keys()], ["r"]);
+    socket.says({ t: "error", room: "r", code, message: "" });
+    assert.notEqual(room.status, "ended");
+  });
+}

@@ -41,6 +41,7 @@ async function playground(context, user, room) {
 
 const logged = (page) =>
   page.$$eval("#log tr", (rows) => rows.map((row) => [...row.cells].slice(2).map((cell) => cell.textContent)));
+const text = (page, selector) => page.textContent(selector);
 const membersOn = (page) => page.$$eval("#members li", (items) => items.map((item) => item.dataset.user));
 
 /** A page that only uses presence.js; what happens is recorded in `window.events`. */
@@ -107,7 +108,81 @@ test("a newcomer sees join, second tab, blip and silent drop, each with its reas
   await actor.screenshot({ path: screenshot("actor-in-the-tunnel"), fullPage: true });
 
   await actor.click("#drop");
+  await observer.waitForSelector("#members li[data-user=anna]", { timeout: 2 * HEARTBEAT_MS });
+  await actor.waitForSelector("#freshness[data-state=live]");
+  assert.equal(await text(actor, "#hint"), "", "what is over is not said any more");
+
+  await actor.click("#leave");
+  await observer.waitForSelector("#members li[data-user=anna]", { state: "detached" });
+  assert.deepEqual((await logged(observer))[0], ["gone", "anna", "left"]);
+  assert.equal(await actor.getAttribute("#freshness", "data-state"), "outside");
+  assert.equal(await text(actor, "#empty"), `Join to see who is in ${room}, then open a second tab.`);
+  assert.equal(await text(actor, "#count"), "");
+});
+
+test("each row tells from which revision to which", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const observer = await playground(context, "ben", room);
+  const actor = await playground(context, "anna", room);
   await observer.waitForSelector("#members li[data-user=anna]");
+  await actor.click("button[data-status=busy]");
+  await observer.waitForSelector("#members li[data-user=anna][data-status=busy]");
+  const [changed, joined] = await observer.$$eval("#log tr[data-kind=update], #log tr[data-kind=join]", (rows) =>
+    rows.map((row) => row.cells[1].textContent.split(" → ").map(Number)),
+  );
+  assert.equal(changed[1], Number(await text(observer, "#revision")));
+  assert.equal(changed[0], joined[1], "the next follows the one before");
+  assert.ok(joined[0] < joined[1] && changed[0] < changed[1], `${joined} ${changed}`);
+});
+
+test("tabs are different users by themselves, and stay who they are", async () => {
+  const context = await newContext();
+  const [one, two] = [await context.newPage(), await context.newPage()];
+  for (const page of [one, two]) {
+    await page.goto(`${dev.http}/`);
+    await page.waitForFunction(() => document.querySelector("#user").value !== "");
+  }
+  const users = () => Promise.all([one, two].map((page) => page.inputValue("#user")));
+  assert.deepEqual(await users(), ["u1", "u2"]);
+  await one.reload();
+  await one.waitForFunction(() => document.querySelector("#user").value !== "");
+  assert.deepEqual(await users(), ["u1", "u2"]);
+});
+
+test("who has a second tab is told that others will see nothing", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const actor = await playground(context, "anna", room);
+  const [second] = await Promise.all([context.waitForEvent("page"), actor.click("#tab2")]);
+  await second.waitForSelector("#freshness[data-state=live]");
+  await actor.waitForSelector("[data-rule=session].seen");
+  await actor.click("#drop");
+  await actor.waitForFunction(() => document.querySelector("#hint").textContent.includes("by another tab as well"));
+  await actor.click("#leave");
+  assert.match(await text(actor, "#hint"), /Nobody heard this goodbye/);
+  assert.deepEqual((await logged(actor))[0], ["left, unheard", "anna", "goodbyes do not leave a tunnel"]);
+  await actor.click("#join");
+  await actor.waitForSelector("#freshness[data-state=live]");
+  await actor.click("#leave");
+  assert.match(await text(actor, "#hint"), /still here by another tab/);
+  await second.close();
+  await actor.click("#join");
+  await actor.waitForSelector("#freshness[data-state=live]");
+  await actor.click("#leave");
+  assert.equal(await text(actor, "#hint"), "");
+});
+
+test("a name that nobody may have is refused in sight", async () => {
+  const context = await newContext();
+  const page = await context.newPage();
+  for (const user of [" ", "\u{1F600}".repeat(120)]) {
+    await page.goto(`${dev.http}/?${new URLSearchParams({ user, room: newRoom() })}`);
+    await page.click("#join");
+    await page.waitForSelector("#freshness[data-state=refused]");
+    assert.match(await text(page, "#freshness"), /^not let in: .*user/);
+    assert.ok(await page.isEnabled("#join"));
+  }
 });
 
 test("the playground is readable in the dark, at 360 px and by keyboard", async () => {
@@ -118,11 +193,14 @@ test("the playground is readable in the dark, at 360 px and by keyboard", async 
   await page.focus("#user");
   await page.keyboard.press("Enter");
   await page.waitForSelector("#freshness[data-state=live]");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "tab-title", "the keyboard goes on from here");
   await page.focus("#crowd");
   await page.keyboard.press("Space");
   await page.waitForFunction(() => document.querySelectorAll("#members li").length === 11);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 360, `scrolls sideways: ${width}`);
+  const cut = await page.$$eval("#members .name", (names) => names.filter((name) => name.scrollWidth > name.clientWidth));
+  assert.equal(cut.length, 0, "names that are cut look alike");
   await page.screenshot({ path: screenshot("narrow-dark"), fullPage: true });
   await page.focus("#disperse");
   await page.keyboard.press("Enter");

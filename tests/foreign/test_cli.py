@@ -1,8 +1,11 @@
 """What the commands say to a person who got something wrong, and when they end."""
 
 import os
+import re
 import signal
 import subprocess
+import urllib.error
+import urllib.request
 
 import pytest
 from conftest import Dev, binary
@@ -76,4 +79,73 @@ def test_dev_says_that_it_stops_and_that_it_has():
 def test_a_token_of_a_blank_user_is_not_signed(tmp_path):
     presence("keys", str(tmp_path))
     told = presence("token", "--key", str(tmp_path / "key.pem"), "--user", " ", "--room", "r")
-    assert told.returncode == 1 and told.stdout == "" and "can be seen" in told.stderr
+    assert told.returncode == 64 and told.stdout == "" and "can be seen" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["watch", " "], ["room", "x" * 256], ["explain", "r", ""], ["watch", "r", "--core", "nonsense"],
+        ["room", "r", "--core", "127.0.0.1:4701"], ["token", "--ttl", "60"], ["token", "--ttl", "0s"],
+    ],
+)  # fmt: skip
+def test_wrong_input_ends_with_64_and_one_line(command, tmp_path):
+    if command[0] == "token":
+        command = [*command, "--key", str(tmp_path / "key.pem"), "--user", "u", "--room", "r"]
+    told = presence(*command)
+    assert (told.returncode, told.stdout, len(told.stderr.splitlines())) == (64, "", 1), told
+
+
+def test_a_directory_that_cannot_be_made_is_told_once():
+    told = presence("keys", "/proc/nope")
+    assert told.returncode == 1 and told.stderr.count("No such file") == 1 and "/proc/nope" in told.stderr
+
+
+def test_the_configuration_that_is_printed_shows_the_store_and_loads_again(tmp_path):
+    presence("keys", str(tmp_path))
+    keys = ["--jwks", str(tmp_path / "jwks.json")]
+    printed = presence("--print-config", *keys, program="presence-core")
+    assert printed.returncode == 0 and "memory" in printed.stdout and "hidden" not in printed.stdout
+    (tmp_path / "core.toml").write_text(printed.stdout)
+    again = presence("--config", str(tmp_path / "core.toml"), "--check", program="presence-core")
+    assert again.returncode == 0, again
+
+
+@pytest.mark.parametrize("program", ["presence-edge", "presence-core"])
+def test_port_0_tells_where_the_probes_are(program, tmp_path):
+    presence("keys", str(tmp_path))
+    own = ["--listen", "127.0.0.1:0", "--core", "http://127.0.0.1:9"] if program == "presence-edge" else ["--grpc", "127.0.0.1:0"]
+    command = [binary().with_name(program), *own, "--admin", "127.0.0.1:0", "--jwks", str(tmp_path / "jwks.json")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        line = next(line for line in process.stderr if " accepts" in line)
+        assert re.search(r"admin.*127\.0\.0\.1:[1-9]", line), line
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stderr.close()
+
+
+def asked(dev, path, method="GET", **headers):
+    request = urllib.request.Request(f"{dev.http}{path}", method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [("/dev/token", "GET"), ("/dev/token?user=u1", "GET"), ("/dev/token?user=a&user=b&room=r", "GET"), ("/dev/cut", "POST")],
+)
+def test_a_missing_parameter_is_told_with_an_example(dev, path, method):
+    code, text = asked(dev, path, method)
+    assert code == 400 and f"example: {path.split('?')[0]}?" in text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "10.0.0.1"])
+def test_no_token_for_a_page_that_renamed_a_loopback_address(dev, host):
+    path = "/dev/token?user=u1&room=r"
+    assert asked(dev, path, Host=host)[0] == 403
+    assert asked(dev, path, Host="localhost:1")[0] == 200

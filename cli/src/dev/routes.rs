@@ -1,11 +1,14 @@
 //! What only `presence dev` serves beside the edge's own paths: the playground, tokens, and cuts.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use presence_model::claim::Action;
@@ -56,11 +59,31 @@ pub(crate) fn router(state: DevState) -> Router {
         .route("/dev/token", get(token))
         .route("/dev/cut", post(cut))
         .route("/dev/timers", get(timers))
+        .layer(middleware::from_fn(only_loopback))
         .with_state(state)
 }
 
 fn typed(content_type: &'static str, body: &'static str) -> Response {
     ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-cache")], body).into_response()
+}
+
+/// Tokens are for pages of this machine: one that made its own name stand for a loopback address is of
+/// another site.
+async fn only_loopback(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    if host.is_some_and(is_loopback) {
+        return next.run(request).await;
+    }
+    let sentence = "presence dev answers only to localhost and loopback addresses\n";
+    (StatusCode::FORBIDDEN, sentence).into_response()
+}
+
+fn is_loopback(host: &str) -> bool {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
+    let name = name.to_ascii_lowercase();
+    let is_address = |name: &str| name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+    name == "localhost" || name.ends_with(".localhost") || name == "[::1]" || is_address(&name)
 }
 
 fn refuse(sentence: impl Into<String>) -> Response {
@@ -82,7 +105,10 @@ struct TokenQuery {
 }
 
 /// `GET /dev/token?user=u1&room=lobby[&act=watch][&ttl=60s]`: the bare token.
-async fn token(State(dev): State<DevState>, Query(query): Query<TokenQuery>) -> Response {
+async fn token(State(dev): State<DevState>, query: Result<Query<TokenQuery>, QueryRejection>) -> Response {
+    let Ok(Query(query)) = query else {
+        return refuse("user and room are needed, each once; example: /dev/token?user=u1&room=lobby");
+    };
     let (user, room) = match (UserId::new(&query.user), RoomId::new(&query.room)) {
         (Ok(user), Ok(room)) => (user, room),
         (Err(error), _) | (_, Err(error)) => return refuse(error.to_string()),
@@ -110,7 +136,10 @@ struct CutQuery {
 }
 
 /// `POST /dev/cut?connection=…[&for=10s]`: stops that connection's bytes, neither end is told.
-async fn cut(State(dev): State<DevState>, Query(query): Query<CutQuery>) -> Response {
+async fn cut(State(dev): State<DevState>, query: Result<Query<CutQuery>, QueryRejection>) -> Response {
+    let Ok(Query(query)) = query else {
+        return refuse("connection is needed, once; example: /dev/cut?connection=0123456789abcdef&for=10s");
+    };
     let Some(connection) = ConnectionId::parse(&query.connection) else {
         return refuse("connection is the 16 hexadecimal digits that hello told");
     };
@@ -126,4 +155,36 @@ async fn cut(State(dev): State<DevState>, Query(query): Query<CutQuery>) -> Resp
         dev.cuts.heal_after(connection, after, dev.clock.clone(), &dev.tasks);
     }
     StatusCode::NO_CONTENT.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_loopback() {
+        for own in [
+            "localhost",
+            "LOCALHOST:4700",
+            "a.localhost:1",
+            "127.0.0.1:4700",
+            "127.1.2.3",
+            "[::1]",
+            "[::1]:80",
+        ] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for other in [
+            "evil.example",
+            "evil.example:4700",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]:80",
+            "localhost.evil",
+            "notlocalhost",
+            "",
+        ] {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
 }

@@ -378,7 +378,7 @@ impl Hub {
 }
 
 /// For people who read close frames.
-const fn why(code: CloseCode) -> &'static str {
+pub(super) const fn why(code: CloseCode) -> &'static str {
     match code {
         CloseCode::Normal => "goodbye",
         CloseCode::GoingAway => "going away",

@@ -8,6 +8,7 @@ use presence_model::time::Mono;
 use presence_model::timing::Timings;
 use rand::RngExt as _;
 
+use super::answers::why;
 use super::link::SILENT_BEATS;
 use super::table::{Conn, Standing, Stay};
 use super::{ConnEnd, ConnKey, Cx, Effect, Hub};
@@ -161,7 +162,7 @@ impl Hub {
     fn look_at(&mut self, key: ConnKey, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get(key) else { return };
         let silent = self.silent_at(conn) <= cx.now;
-        let (roomless, drains, goodbye) = (conn.roomless, conn.drains, conn.said_goodbye);
+        let (roomless, drains, code) = (conn.roomless, conn.drains, conn.roomless_code);
         let ping = conn.next_ping <= cx.now;
         if silent {
             self.counts.silent += 1;
@@ -172,8 +173,7 @@ impl Hub {
         }
         if roomless.is_some_and(|at| at <= cx.now) {
             // Not silent, perhaps: it may have said anything but where it wants to be.
-            let (code, why) =
-                if goodbye { (CloseCode::Normal, "goodbye") } else { (CloseCode::Silent, NO_ROOM) };
+            let why = if code == CloseCode::Silent { NO_ROOM } else { why(code) };
             return self.close_because(key, (code, why), ReleaseReason::TransportLost, cx);
         }
         if ping {

@@ -39,7 +39,7 @@ impl Hub {
             next_ping,
             timer: Mono(Duration::MAX),
             roomless: Some(cx.now + FIRST_MESSAGE_WITHIN),
-            said_goodbye: false,
+            roomless_code: CloseCode::Silent,
             drains: None,
             outbox: Vec::new(),
             writing: false,
@@ -199,7 +199,7 @@ impl Hub {
         self.answer(key, &ServerMessage::Ended { room: name.clone(), reason: RemovalReason::Left }, cx);
         self.drop_stay(key, room, cx.now);
         if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty()) {
-            conn.said_goodbye = true;
+            conn.roomless_code = CloseCode::Normal;
         }
     }
 
@@ -289,6 +289,11 @@ impl Hub {
         cx: &mut Cx<'_>,
     ) {
         let Told { code, retry_after, generation } = told;
+        if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty())
+            && let Some(close) = code.ends_with()
+        {
+            conn.roomless_code = close;
+        }
         let error = ServerMessage::Error { room, code, retry_after, message: message.to_owned(), generation };
         self.answer(key, &error, cx);
     }

@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 
 use super::ConnKey;
 use super::rooms::RoomKey;
-use crate::protocol::{Payload, Since};
+use crate::protocol::{CloseCode, Payload, Since};
 
 /// One transport.
 pub(super) struct Conn {
@@ -24,8 +24,8 @@ pub(super) struct Conn {
     pub(super) timer: Mono,
     /// Without a room it is closed then.
     pub(super) roomless: Option<Mono>,
-    /// Whether it is roomless because it said goodbye.
-    pub(super) said_goodbye: bool,
+    /// With which code: what was last said to it while roomless.
+    pub(super) roomless_code: CloseCode,
     /// Told to come back elsewhere; closed then.
     pub(super) drains: Option<Mono>,
     /// Answers that wait for the socket.
@@ -151,7 +151,7 @@ impl Conn {
         self.stays.reserve_exact(1);
         self.stays.push(stay);
         self.roomless = None;
-        self.said_goodbye = false;
+        self.roomless_code = CloseCode::Silent;
     }
 
     pub(super) fn leave(&mut self, room: RoomKey) -> Option<Stay> {
@@ -244,7 +244,7 @@ mod tests {
             next_ping: Mono::default(),
             timer: Mono::default(),
             roomless: None,
-            said_goodbye: false,
+            roomless_code: CloseCode::Silent,
             drains: None,
             outbox: Vec::new(),
             writing: false,

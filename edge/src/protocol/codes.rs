@@ -44,6 +44,24 @@ impl ErrorCode {
             | Self::NotJoined => None,
         }
     }
+
+    /// The close code if this was the last word to a connection that enters no room in time: until then
+    /// its client may ask better, or ask for another room.
+    #[must_use]
+    pub const fn ends_with(self) -> Option<CloseCode> {
+        match self {
+            Self::BadRequest => Some(CloseCode::Malformed),
+            Self::TooLarge => Some(CloseCode::TooLarge),
+            Self::Unauthorized
+            | Self::Forbidden
+            | Self::StaleGeneration
+            | Self::TooManySessions
+            | Self::TooManyRooms
+            | Self::RateLimited
+            | Self::Unavailable
+            | Self::NotJoined => None,
+        }
+    }
 }
 
 impl CloseCode {
@@ -163,6 +181,20 @@ mod tests {
                 ("region_lost", 4408),
             ]
         );
+    }
+
+    #[test]
+    fn no_error_closes_both_at_once_and_later() {
+        let at_once = [
+            ErrorCode::Unauthorized,
+            ErrorCode::Forbidden,
+            ErrorCode::StaleGeneration,
+            ErrorCode::TooManySessions,
+        ];
+        assert!(at_once.iter().all(|code| code.closes_with().is_some() && code.ends_with().is_none()));
+        let later = [ErrorCode::BadRequest, ErrorCode::TooLarge];
+        let numbers = later.map(|code| (code.closes_with(), code.ends_with().map(CloseCode::number)));
+        assert_eq!(numbers, [(None, Some(4400)), (None, Some(4413))]);
     }
 
     #[test]

@@ -154,9 +154,9 @@ fn what_is_printed_is_effective_hides_secrets_and_can_be_loaded_again() {
         Some("1m 30s"),
     );
     let printed = render(&SETTINGS, &loaded.load::<Example>().unwrap());
-    assert!(printed.contains("url = \"(hidden)\"") && !printed.contains("secret"), "{printed}");
+    assert!(printed.contains("url = \"redis://(hidden)@host\"") && !printed.contains("secret"), "{printed}");
     assert!(printed.contains("retries = 3") && printed.contains("heartbeat = \"1m 30s\""), "{printed}");
-    let file = file(&printed.replace("(hidden)", "memory").replace("name = \"\"\n", ""));
+    let file = file(&printed.replace("(hidden)", "user:other").replace("name = \"\"\n", ""));
     let again: Example = loader().file(Some(file.path())).load().unwrap();
     assert_eq!(again.timing.heartbeat, Some(secs(90)));
 }

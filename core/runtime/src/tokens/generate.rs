@@ -37,7 +37,7 @@ pub enum WriteKeysError {
         path: PathBuf,
     },
     /// The file system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {}", path.display())]
     Io {
         /// What was being written.
         path: PathBuf,

@@ -54,6 +54,35 @@ fn without_a_first_message_the_connection_is_closed_after_five_seconds() {
 }
 
 #[test]
+fn a_refused_join_may_be_said_better_and_else_closes_with_its_code() {
+    let large = format!(r#","state":"{}""#, "x".repeat(2_000));
+    for (more, code) in
+        [(r#","status":"asleep""#, CloseCode::Malformed), (large.as_str(), CloseCode::TooLarge)]
+    {
+        let mut world = World::linked();
+        let key = world.accept();
+        world.drain_frames(key);
+        world.say(key, "ann", &join_text("ann", "r", Some(1), more));
+        assert_eq!(kinds(&world.frames(key)), ["error"]);
+        world.pass_ms(4_999);
+        assert_eq!(world.closed(key), None, "another room may follow");
+        world.pass_ms(101);
+        assert_eq!(world.closed(key), Some(code));
+
+        let key = world.accept();
+        world.say(key, "bob", &join_text("bob", "r", Some(1), more));
+        world.say(key, "bob", &join_text("bob", "r", Some(1), ""));
+        let join = world.take_join();
+        world.granted(join.request, lease(1));
+        world.live_ms(6_000, &[key]);
+        assert_eq!(world.closed(key), None);
+        world.say(key, "bob", r#"{"t":"leave","room":"r"}"#);
+        world.live_ms(6_000, &[key]);
+        assert_eq!(world.closed(key), Some(CloseCode::Normal), "what was refused before is forgotten");
+    }
+}
+
+#[test]
 fn a_repeated_join_is_answered_as_before_and_shown_anew() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);
