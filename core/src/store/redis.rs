@@ -39,6 +39,7 @@ use self::keys::{Keys, region_name};
 use self::lanes::Lanes;
 use self::reader::Reader;
 use self::script::Script;
+use self::tail::LastTail;
 use super::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
 
 pub use settings::{RedisSettings, Topology};
@@ -55,6 +56,7 @@ struct Inner {
     shards: u16,
     retention: Retention,
     rng: Mutex<StdRng>,
+    last_tail: Mutex<LastTail>,
 }
 
 impl RedisStore {
@@ -70,6 +72,7 @@ impl RedisStore {
             shards: settings.shards.clamp(1, SHARDS_MAX),
             retention: settings.retention,
             rng: Mutex::new(StdRng::seed_from_u64(settings.seed)),
+            last_tail: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
