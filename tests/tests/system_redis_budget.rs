@@ -96,7 +96,8 @@ async fn renewals_are_merged_and_the_background_does_not_grow() -> anyhow::Resul
         assert_background(&busy, 1.0, &format!("{wanted} sessions, one core"));
         assert!(busy.renewed >= wanted as f64 * 0.9, "{} renewed of {wanted}", busy.renewed);
         let grown = busy.scripts / idle.scripts;
-        assert!((0.9..1.1).contains(&grown), "scripts grew {grown} times with {wanted} sessions");
+        // A busy machine asks a little less often, never more often.
+        assert!(grown < 1.1, "scripts grew {grown:.2} times with {wanted} sessions");
         if wanted == 50_000 {
             let each = busy.renewals / busy.renewed;
             println!("one core: one command for {:.0} renewals", 1.0 / each);

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use presence_client::{Client, ClientSettings, Deps, RoomChange, RoomOptions};
+use presence_client::watch::RoomOptions;
+use presence_client::{Client, ClientSettings, Deps, RoomChange};
 use presence_model::id::RoomId;
 use presence_model::reason::RemovalReason;
 use presence_runtime::clock::Clock;
