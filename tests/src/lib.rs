@@ -5,5 +5,6 @@ pub mod conformance;
 pub mod fleet;
 pub mod procs;
 pub mod redis;
+pub mod scene;
 pub mod sim;
 pub mod tidy;
