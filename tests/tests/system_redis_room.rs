@@ -18,7 +18,9 @@ const TIMERS: Timers = Timers {
 const WITHIN: Duration = Duration::from_secs(120);
 const LARGE: usize = 50_000;
 const SMALL: usize = 500;
-const MORE: usize = 1_500;
+/// Joins measured at once, so many times: the least disturbed time counts.
+const MORE: usize = 500;
+const TIMES: usize = 3;
 /// In the slow log: no command may take so long.
 const SLOW_MICROS: &str = "10000";
 
@@ -36,15 +38,18 @@ async fn script_micros(server: &Server) -> anyhow::Result<f64> {
 }
 
 /// What a join into a room costs Redis, in microseconds of scripts, less what turns cost meanwhile.
-async fn cost(server: &Server, fleet: &Fleet, people: Vec<Person>) -> anyhow::Result<f64> {
-    let count = people.len() as f64;
-    let idle_from = script_micros(server).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let idle = (script_micros(server).await? - idle_from) / 2.0;
-    let (before, start) = (script_micros(server).await?, tokio::time::Instant::now());
-    fleet.join(people, WITHIN).await?;
-    let spent = script_micros(server).await? - before - idle * start.elapsed().as_secs_f64();
-    Ok(spent / count)
+async fn cost(server: &Server, fleet: &Fleet, room: &str) -> anyhow::Result<f64> {
+    let mut least = f64::INFINITY;
+    for time in 0..TIMES {
+        let idle_from = script_micros(server).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let idle = script_micros(server).await? - idle_from;
+        let (before, start) = (script_micros(server).await?, tokio::time::Instant::now());
+        fleet.join(Person::gathering(room, "more", time * MORE, MORE), WITHIN).await?;
+        let spent = script_micros(server).await? - before - idle * start.elapsed().as_secs_f64();
+        least = least.min(spent / MORE as f64);
+    }
+    Ok(least)
 }
 
 async fn count(core: &Process, room: &str) -> anyhow::Result<u64> {
@@ -60,7 +65,11 @@ async fn list(core: &Process, room: &str) -> anyhow::Result<usize> {
     let channel =
         tonic::transport::Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
     let mut rooms = v1::presence_service_client::PresenceServiceClient::new(channel);
-    let open = v1::OpenRoom { room: room.to_owned(), ..v1::OpenRoom::default() };
+    let open = v1::OpenRoom {
+        room: room.to_owned(),
+        level: v1::WatchLevel::Members.into(),
+        ..v1::OpenRoom::default()
+    };
     let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(open)) };
     let up = futures::StreamExt::chain(tokio_stream::iter([request]), futures::stream::pending());
     let mut down = rooms.watch(up).await?.into_inner();
@@ -90,7 +99,7 @@ async fn a_room_of_fifty_thousand_costs_what_a_small_one_does() -> anyhow::Resul
         })
         .collect();
     fleets[0].join(Person::gathering("small", "s", 0, SMALL), WITHIN).await?;
-    let in_small = cost(&server, &fleets[0], Person::gathering("small", "more", 0, MORE)).await?;
+    let in_small = cost(&server, &fleets[0], "small").await?;
 
     let each = LARGE / fleets.len();
     let joins = fleets
@@ -101,7 +110,7 @@ async fn a_room_of_fifty_thousand_costs_what_a_small_one_does() -> anyhow::Resul
     for core in &cores {
         assert_eq!(count(core, "large").await?, (each * fleets.len()) as u64);
     }
-    let in_large = cost(&server, &fleets[0], Person::gathering("large", "more", 0, MORE)).await?;
+    let in_large = cost(&server, &fleets[0], "large").await?;
     println!("a join costs {in_small:.1} us in a room of {SMALL}, {in_large:.1} us in one of {LARGE}");
     assert!(in_large <= 2.0 * in_small, "{in_large:.1} us against {in_small:.1} us");
 
@@ -109,7 +118,7 @@ async fn a_room_of_fifty_thousand_costs_what_a_small_one_does() -> anyhow::Resul
     server.call::<()>(&["SLOWLOG", "RESET"]).await?;
     let cold = core(&server, &keys)?;
     let members = tokio::time::timeout(WITHIN, list(&cold, "large")).await??;
-    assert_eq!(members, each * fleets.len() + MORE);
+    assert_eq!(members, each * fleets.len() + MORE * TIMES);
     let slow: u64 = server.call(&["SLOWLOG", "LEN"]).await?;
     assert_eq!(slow, 0, "commands above 10 ms during a cold load");
     Ok(())
