@@ -14,7 +14,7 @@ pub const STORE_RETRY: Duration = Duration::from_millis(500);
 pub const CLOCK_STEP: Duration = Duration::from_secs(1);
 
 /// Members in one commit: bounds the time a commit blocks the store. The rest waits for the next.
-pub const COMMIT_MEMBERS_MAX: usize = 256;
+pub const COMMIT_MEMBERS_MAX: usize = 128;
 /// Reads and decisions for one request before it is answered `unavailable`.
 pub const COMMIT_TRIES_MAX: u8 = 8;
 /// Joins and updates that wait over all rosters; more are answered `unavailable, retry after`.

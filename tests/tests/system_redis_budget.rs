@@ -19,6 +19,8 @@ const TIMERS: Timers = Timers {
 const WINDOW: Duration = Duration::from_secs(10);
 const WITHIN: Duration = Duration::from_secs(60);
 const SHARDS: f64 = 16.0;
+/// With the history of a join each.
+const BYTES_A_SESSION: f64 = 2_048.0;
 
 /// Calls of each command in a window; `hmget` without those of scripts, each of which begins with one.
 async fn calls(server: &Server) -> anyhow::Result<BTreeMap<String, f64>> {
@@ -100,6 +102,9 @@ async fn renewals_are_merged_and_the_background_does_not_grow() -> anyhow::Resul
         assert!(grown < 1.1, "scripts grew {grown:.2} times with {wanted} sessions");
         if wanted == 50_000 {
             let each = busy.renewals / busy.renewed;
+            let bytes: f64 = server.info("memory", "used_memory_dataset").await?.trim().parse()?;
+            println!("{:.0} bytes of Redis a session", bytes / wanted as f64);
+            assert!(bytes / (wanted as f64) < BYTES_A_SESSION, "{bytes} bytes for {wanted} sessions");
             println!("one core: one command for {:.0} renewals", 1.0 / each);
             assert!(each <= 1.0 / 64.0, "one command for {:.1} renewals", 1.0 / each);
         }
