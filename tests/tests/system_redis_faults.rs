@@ -4,8 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use presence_core::store::shard_of;
+use presence_model::id::{RegionId, RoomId, Roster};
+use presence_tests::procs::binary_path;
 use presence_tests::redis::{Copy, Data, FakeClock, Server, ServerOptions};
-use presence_tests::scene::{Scene, TIMERS};
+use presence_tests::scene::{ROOM, Scene, TIMERS};
 
 const PEOPLE: usize = 200;
 /// A hold, the sweep after it, and a busy machine.
@@ -176,5 +179,39 @@ async fn a_hundred_restarts_leave_descriptors_flat() -> anyhow::Result<()> {
     let after = descriptors(&scene)?;
     println!("{before} descriptors before, {after} after a hundred restarts");
     assert!(after <= before + 2, "{before} before, {after} after");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_can_look() -> anyhow::Result<()> {
+    let scene = Scene::set(1, 3, ServerOptions::default()).await?;
+    let core = format!("http://{}", scene.cores[0].address("grpc"));
+    let ask = |words: &[&str]| -> anyhow::Result<String> {
+        let asked = std::process::Command::new(binary_path("presence")?)
+            .args(words)
+            .args(["--core", &core])
+            .output()?;
+        anyhow::ensure!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+        Ok(String::from_utf8(asked.stdout)?)
+    };
+    let room = ask(&["room", ROOM])?;
+    for user in &scene.there {
+        assert!(room.contains(user), "{user} is not in {room}");
+    }
+    let explained = ask(&["explain", ROOM, "user-0"])?;
+    assert!(explained.contains("user-0") && explained.contains("edge"), "{explained}");
+
+    // The same, by the keys that are documented.
+    let shard = shard_of(&Roster { region: RegionId::new("local")?, room: RoomId::new(ROOM)? }, 16);
+    let key = |rest: &str| format!("presence:{{{shard}}}{rest}");
+    let names: Vec<String> = scene.server.call(&["ZRANGE", &key(":names:local:hall"), "0", "-1"]).await?;
+    assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), scene.there);
+    let owners: Vec<String> = scene.server.call(&["HVALS", &key(":owners")]).await?;
+    assert!(owners.iter().any(|owner| owner.contains("\"user\":\"user-0\"")), "{owners:?}");
+    let kinds = [("", "hash"), (":leases", "zset"), (":until", "zset"), (":history", "stream")];
+    for (rest, kind) in kinds {
+        let found: String = scene.server.call(&["TYPE", &key(rest)]).await?;
+        assert_eq!(found, kind, "{}", key(rest));
+    }
     Ok(())
 }
