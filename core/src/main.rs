@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use presence_core::settings::{Checked, Flags, Settings, keys};
 use presence_core::start::{Deps, start};
+use presence_core::store::LeaseStore;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
+use presence_core::store::redis::{RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
@@ -21,6 +23,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// How long everything may take to end after the drain.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks for a store that is not there yet: an orchestrator starts both at once.
+const STORE_AGAIN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let flags: Flags = parse_or_exit();
@@ -34,14 +38,17 @@ fn main() -> ExitCode {
         Ok(checked) => checked,
         Err(mistakes) => return refuse(&mistakes),
     };
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(&format!("no runtime: {error}")),
+    };
     if flags.config.check {
-        return print("the configuration is good");
+        return runtime.block_on(check_store(checked.store));
     }
     if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
         return refuse(&bad);
     }
-    let run = run(checked, flags.json);
-    match tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(run)) {
+    match runtime.block_on(run(checked, flags.json)) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -51,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, region, jwks } = checked;
+    let Checked { configuration, timings, region, jwks, store } = checked;
     let keys = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings() {
         tracing::warn!("{warning}");
@@ -61,6 +68,10 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     }
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
     shutdown.end_on_signals()?;
+    let store = match open_store(store, &clock, &shutdown).await {
+        Ok(store) => store,
+        Err(code) => return Ok(code),
+    };
     let verifier = keys.verifier();
     let followed = shutdown.child();
     followed.spawn("keys", keys.follow(clock.clone(), followed.token()));
@@ -72,19 +83,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         timings,
         seed: rand::random(),
     };
-    let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
-    let store = SharedMemoryStore::new(memory, clock.clone());
-    // Whoever was here before this process started is not in memory any more: their edges bring them back
-    // within the hold that a changed store starts, and nobody is announced as gone meanwhile.
-    store.suffer(Upheaval::RestartEmpty);
-    let deps = Deps {
-        store: Arc::new(store),
-        clock,
-        network: Network::tcp(),
-        metrics: Metrics::new(),
-        verifier,
-        shutdown,
-    };
+    let deps = Deps { store, clock, network: Network::tcp(), metrics: Metrics::new(), verifier, shutdown };
     let running = start(settings, deps).await?;
     tracing::info!(grpc = %running.grpc, admin = running.admin.map(tracing::field::display), "the core accepts");
     if json {
@@ -94,6 +93,46 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     running.finished(END_WITHIN).await?;
     tracing::info!("the core has ended");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The answer to `--check`, once all else is good: whether this core would start on its store.
+async fn check_store(store: Option<RedisSettings>) -> ExitCode {
+    let Some(settings) = store else { return print("the configuration is good") };
+    match RedisStore::check(&settings).await {
+        Ok(()) => print("the configuration is good, and so is the store"),
+        Err(refusal) => {
+            let useless = refuse(&refusal);
+            if refusal.is_temporary() { ExitCode::from(presence_runtime::exit::TEMPORARY) } else { useless }
+        }
+    }
+}
+
+/// The store that the settings name. One that cannot be reached yet is waited for.
+async fn open_store(
+    redis: Option<RedisSettings>,
+    clock: &Clock,
+    shutdown: &Shutdown,
+) -> Result<Arc<dyn LeaseStore>, ExitCode> {
+    let Some(settings) = redis.map(|settings| RedisSettings { seed: rand::random(), ..settings }) else {
+        let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
+        let store = SharedMemoryStore::new(memory, clock.clone());
+        // Whoever was here before this process started is not in memory any more: their edges bring them
+        // back within the hold that a changed store starts, and nobody is announced as gone meanwhile.
+        store.suffer(Upheaval::RestartEmpty);
+        return Ok(Arc::new(store));
+    };
+    let over = shutdown.token();
+    loop {
+        match RedisStore::connect(settings.clone()).await {
+            Ok(store) => return Ok(Arc::new(store)),
+            Err(refusal) if refusal.is_temporary() => tracing::warn!("{refusal}; trying again"),
+            Err(refusal) => return Err(refuse(&refusal)),
+        }
+        tokio::select! {
+            () = clock.sleep(STORE_AGAIN) => {}
+            () = over.cancelled() => return Err(ExitCode::SUCCESS),
+        }
+    }
 }
 
 fn print(text: &str) -> ExitCode {

@@ -1,5 +1,7 @@
 //! What a core is told: file, environment, flags.
 
+mod store;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +15,10 @@ use presence_runtime::exposure::{Protection, require_loopback_unless};
 use presence_runtime::telemetry::LogFlags;
 use serde::{Deserialize, Serialize};
 
+use self::store::STORE_SETTINGS;
+pub use self::store::{StoreFlags, StoreTable};
+use crate::store::redis::RedisSettings;
+
 /// Prefix of the environment variables: `PRESENCE_CORE__GRPC`.
 pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_CORE";
 
@@ -22,12 +28,12 @@ pub fn keys() -> Vec<Setting> {
     let mut keys = vec![
         Setting::new("grpc", Kind::Address, "\"127.0.0.1:4701\""),
         Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
-        Setting::new("store", Kind::Url(&["memory"]), "\"memory\"").secret(),
         Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("name", Kind::Text, "\"core-1\""),
         Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
+    keys.extend(STORE_SETTINGS);
     keys.extend(TIMING_SETTINGS);
     keys
 }
@@ -51,9 +57,9 @@ pub struct Flags {
     /// Where metrics and probes are (127.0.0.1:4702)
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
-    /// Where leases are kept: `memory`, for one core whose data may go with it
-    #[arg(long, value_name = "URL")]
-    pub store: Option<String>,
+    /// Where leases are kept.
+    #[command(flatten)]
+    pub store: StoreFlags,
     /// The region whose rosters this core keeps (local)
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
@@ -85,8 +91,6 @@ pub struct Configuration {
     pub grpc: SocketAddr,
     /// Where metrics and probes are.
     pub admin: SocketAddr,
-    /// Where leases are kept.
-    pub store: String,
     /// The region of the rosters.
     pub region: String,
     /// Name for people.
@@ -96,6 +100,8 @@ pub struct Configuration {
     pub jwks: Option<PathBuf>,
     /// Whether to listen beyond loopback without protection.
     pub insecure: bool,
+    /// Where leases are kept.
+    pub store: StoreTable,
     /// Timers.
     pub timing: TimingSettings,
 }
@@ -106,11 +112,11 @@ impl Default for Configuration {
         Self {
             grpc: loopback(4701),
             admin: loopback(4702),
-            store: "memory".to_owned(),
             region: "local".to_owned(),
             name: "core".to_owned(),
             jwks: None,
             insecure: false,
+            store: StoreTable::default(),
             timing: TimingSettings::default(),
         }
     }
@@ -127,6 +133,8 @@ pub struct Checked {
     pub region: RegionId,
     /// Keys that verify tokens.
     pub jwks: PathBuf,
+    /// The Redis servers that keep leases, without a seed; none: memory.
+    pub store: Option<RedisSettings>,
 }
 
 impl Flags {
@@ -163,10 +171,11 @@ impl Flags {
         let judged = require_loopback_unless(protection, configuration.grpc, "the gRPC listener", "TLS");
         checks.exposure("grpc", judged);
         let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
         match (timings, region, jwks, checks.mistakes()) {
             (Some(timings), Some(region), Some(jwks), None) => {
-                Ok(Checked { configuration, timings, region, jwks })
+                Ok(Checked { configuration, timings, region, jwks, store })
             }
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
@@ -182,12 +191,11 @@ impl Flags {
             .loader(keys, ENVIRONMENT_PREFIX, environment)
             .flag("grpc", "--grpc", self.grpc.as_deref())
             .flag("admin", "--admin", self.admin.as_deref())
-            .flag("store", "--store", self.store.as_deref())
             .flag("region", "--region", self.region.as_deref())
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        self.timing.onto(loader)
+        self.timing.onto(self.store.onto(loader))
     }
 }
 
@@ -239,7 +247,7 @@ mod tests {
     fn every_mistake_has_its_line() {
         let flags = Flags {
             grpc: Some("here".into()),
-            store: Some("postgres://x".into()),
+            store: StoreFlags { store: Some("postgres://x".into()), ..StoreFlags::default() },
             timing: TimingFlags { grace: Some("soon".into()), ..TimingFlags::default() },
             ..Flags::default()
         };
@@ -288,7 +296,7 @@ mod tests {
     fn every_default_is_a_key() {
         let rendered = presence_runtime::config::render(&keys(), &Configuration::default());
         let table: toml::Table = rendered.parse().unwrap();
-        for key in table.keys().filter(|key| *key != "timing") {
+        for key in table.keys().filter(|key| !["timing", "store"].contains(&key.as_str())) {
             assert!(keys().iter().any(|setting| setting.path == key), "{key}");
         }
     }

@@ -1,6 +1,8 @@
 //! Real Redis servers on ports the system picks: one, a pair behind Sentinel, a Cluster; proxies in
 //! front of them that delay, cut and lose; clocks that step while the servers run.
 
+mod bench;
+mod certificates;
 mod clock;
 mod cluster;
 mod copy;
@@ -9,6 +11,8 @@ mod sentinel;
 mod server;
 mod wire;
 
+pub use bench::{RedisBench, Shape};
+pub use certificates::{Certificates, Signed};
 pub use clock::FakeClock;
 pub use cluster::Cluster;
 pub use copy::Copy;

@@ -113,6 +113,7 @@ impl Churn {
                 portion: 500,
             };
             self.store.execute(turn).await?;
+            self.store.execute(Command::Tidy { shard, portion: 500 }).await?;
         }
         Ok(())
     }
@@ -128,8 +129,14 @@ async fn size(server: &Server) -> anyhow::Result<(u64, u64)> {
 async fn rooms_that_come_and_go_leave_nothing() -> anyhow::Result<()> {
     let rooms = if std::env::var_os("PRESENCE_TEST_LONG").is_some() { ROOMS_LONG } else { ROOMS };
     let server = Server::start(ServerOptions::default()).await?;
-    let retention =
-        Retention { tombstones: REMEMBERS, rosters: REMEMBERS, history: REMEMBERS, ..Retention::default() };
+    let retention = Retention {
+        tombstones: REMEMBERS,
+        rosters: REMEMBERS,
+        history: REMEMBERS,
+        seen: REMEMBERS,
+        listing: REMEMBERS,
+        ..Retention::default()
+    };
     let settings = RedisSettings {
         shards: SHARDS,
         retention,

@@ -5,6 +5,7 @@
 //! `ZADD … XX GT`. See `docs/redis.md` for every key.
 
 mod arguments;
+mod checks;
 mod commit;
 mod edges;
 mod fault;
@@ -34,6 +35,7 @@ use rand::{Rng as _, SeedableRng as _};
 use redis::Cmd;
 
 use self::arguments::Arguments;
+use self::checks::{FirstStart, start_checks};
 use self::fault::fault;
 use self::keys::{Keys, region_name};
 use self::lanes::Lanes;
@@ -42,7 +44,10 @@ use self::script::Script;
 use self::tail::LastTail;
 use super::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
 
-pub use settings::{RedisSettings, Topology};
+pub use checks::RedisRefusal;
+pub use settings::{
+    Access, DEFAULT_PREFIX, DEFAULT_SHARDS, Password, RedisSettings, StoreUrl, TlsFiles, Topology, UrlMistake,
+};
 
 /// A Redis store. Cheap to share.
 #[derive(Clone)]
@@ -60,12 +65,13 @@ struct Inner {
 }
 
 impl RedisStore {
-    /// Connects.
+    /// Connects, once, and holds servers and data against what is needed.
     ///
     /// # Errors
-    /// The server cannot be reached.
-    pub async fn connect(settings: RedisSettings) -> Result<Self, redis::RedisError> {
-        let lanes = Lanes::connect(&settings).await?;
+    /// Why nothing can be kept there.
+    pub async fn connect(settings: RedisSettings) -> Result<Self, RedisRefusal> {
+        let lanes = checks::connect(&settings).await?;
+        start_checks(&lanes, &settings, FirstStart::Fix).await?;
         let inner = Inner {
             lanes,
             keys: Keys::new(&settings.prefix),
@@ -75,6 +81,14 @@ impl RedisStore {
             last_tail: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What [`RedisStore::connect`] would say; writes nothing.
+    ///
+    /// # Errors
+    /// Why nothing can be kept there.
+    pub async fn check(settings: &RedisSettings) -> Result<(), RedisRefusal> {
+        start_checks(&checks::connect(settings).await?, settings, FirstStart::Look).await
     }
 }
 

@@ -93,15 +93,25 @@ impl Timers {
     }
 }
 
-/// Starts a binary; gives the first line it prints.
-fn spawn(binary: &str, arguments: &[String]) -> anyhow::Result<(Process, String)> {
+/// Where a binary of this workspace is.
+///
+/// # Errors
+/// When it is not built.
+pub fn binary_path(binary: &str) -> anyhow::Result<PathBuf> {
     // Binaries lie beside the folder of the test that is running.
     let folder = std::env::current_exe()?;
-    let folder = folder.ancestors().nth(2).context("no target folder")?;
-    let path = folder.join(binary);
+    let path = folder.ancestors().nth(2).context("no target folder")?.join(binary);
     anyhow::ensure!(path.exists(), "{} is not built: cargo build --release", path.display());
-    let mut child =
-        Command::new(path).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    Ok(path)
+}
+
+/// Starts a binary; gives the first line it prints.
+fn spawn(binary: &str, arguments: &[String]) -> anyhow::Result<(Process, String)> {
+    let mut child = Command::new(binary_path(binary)?)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut line = String::new();
     let output = child.stdout.take();
     let process = Process { child, addresses: Value::Null };

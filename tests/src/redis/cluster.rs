@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
+use super::server::PORTS_TRIED_MAX;
 use super::{Proxy, Server, ServerOptions, Weather, free_port};
 
 /// Slots of every Cluster.
@@ -38,6 +39,19 @@ impl Cluster {
     /// # Errors
     /// When `redis-server` is missing or does not come up.
     pub async fn start(
+        options: &ServerOptions,
+        weather: &Weather,
+        (masters, has_replicas): (usize, bool),
+    ) -> anyhow::Result<Self> {
+        for _ in 1..PORTS_TRIED_MAX {
+            if let Ok(cluster) = Self::try_start(options, weather, (masters, has_replicas)).await {
+                return Ok(cluster);
+            }
+        }
+        Self::try_start(options, weather, (masters, has_replicas)).await
+    }
+
+    async fn try_start(
         options: &ServerOptions,
         weather: &Weather,
         (masters, has_replicas): (usize, bool),
@@ -114,6 +128,15 @@ impl Cluster {
     /// # Errors
     /// When a node refuses.
     pub async fn move_slot(&self, key: &str, from: usize, to: usize) -> anyhow::Result<()> {
+        self.begin_move(key, from, to).await?;
+        self.end_move(key, from, to).await
+    }
+
+    /// Moves what is in the slot of a key; the slot itself stays where it is, and sends those who ask on.
+    ///
+    /// # Errors
+    /// When a node refuses.
+    pub async fn begin_move(&self, key: &str, from: usize, to: usize) -> anyhow::Result<()> {
         ensure!(from != to, "it is there already");
         let slot: usize = self.nodes[from].call(&["CLUSTER", "KEYSLOT", key]).await?;
         let slot = slot.to_string();
@@ -125,15 +148,24 @@ impl Cluster {
         loop {
             let keys: Vec<String> = source.call(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await?;
             if keys.is_empty() {
-                break;
+                return Ok(());
             }
             let port = target.port().to_string();
             let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
             migrate.extend(keys.iter().map(String::as_str));
             let _: () = source.call(&migrate).await?;
         }
-        for node in [target, source] {
-            let _: () = node.call(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await?;
+    }
+
+    /// Gives the slot itself away, after [`Cluster::begin_move`].
+    ///
+    /// # Errors
+    /// When a node refuses.
+    pub async fn end_move(&self, key: &str, from: usize, to: usize) -> anyhow::Result<()> {
+        let slot: usize = self.nodes[from].call(&["CLUSTER", "KEYSLOT", key]).await?;
+        let target_id: String = self.nodes[to].call(&["CLUSTER", "MYID"]).await?;
+        for node in [&self.nodes[to], &self.nodes[from]] {
+            let _: () = node.call(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &target_id]).await?;
         }
         Ok(())
     }
@@ -158,7 +190,16 @@ impl Cluster {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(READY_WITHIN, ready).await.context("the Cluster is not ready")?
+        if let Ok(is_ready) = tokio::time::timeout(READY_WITHIN, ready).await {
+            return is_ready;
+        }
+        let mut seen = String::new();
+        for node in &self.nodes {
+            let info: String = node.call(&["CLUSTER", "INFO"]).await?;
+            let nodes: String = node.call(&["CLUSTER", "NODES"]).await?;
+            seen += &format!("{}: {}\n{nodes}", node.address(), info.lines().next().unwrap_or_default());
+        }
+        bail!("the Cluster is not ready after {READY_WITHIN:?}:\n{seen}")
     }
 }
 

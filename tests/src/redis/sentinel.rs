@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::server::PORTS_TRIED_MAX;
 use super::{Copy, Data, Proxy, Server, ServerOptions, Weather, free_port};
 
 /// What the Sentinels call the pair.
@@ -32,6 +33,15 @@ impl SentinelPair {
     /// # Errors
     /// When a binary is missing or does not come up.
     pub async fn start(options: &ServerOptions, weather: &Weather, sentinels: usize) -> anyhow::Result<Self> {
+        for _ in 1..PORTS_TRIED_MAX {
+            if let Ok(pair) = Self::try_start(options, weather, sentinels).await {
+                return Ok(pair);
+            }
+        }
+        Self::try_start(options, weather, sentinels).await
+    }
+
+    async fn try_start(options: &ServerOptions, weather: &Weather, sentinels: usize) -> anyhow::Result<Self> {
         let ports = [free_port()?, free_port()?];
         let proxies = [Proxy::start(ports[0], weather)?, Proxy::start(ports[1], weather)?];
         let options = |number: usize| {
@@ -56,7 +66,7 @@ impl SentinelPair {
                 "port {port}\nbind 127.0.0.1\n\
                  sentinel monitor {MASTER} 127.0.0.1 {} {quorum}\n\
                  sentinel down-after-milliseconds {MASTER} {}\n\
-                 sentinel failover-timeout {MASTER} 5000\n",
+                 sentinel failover-timeout {MASTER} 30000\n",
                 pair.proxies[0].port(),
                 DOWN_AFTER.as_millis(),
             );
@@ -76,6 +86,15 @@ impl SentinelPair {
     #[must_use]
     pub fn sentinel_mut(&mut self, number: usize) -> &mut Server {
         &mut self.sentinels[number]
+    }
+
+    /// Stops the Sentinels, or lets them go on: then they act on nothing for half a minute.
+    ///
+    /// # Errors
+    /// When one is gone.
+    pub fn pause_sentinels(&self, is_paused: bool) -> anyhow::Result<()> {
+        let signal = if is_paused { "STOP" } else { "CONT" };
+        self.sentinels.iter().try_for_each(|sentinel| sentinel.signal(signal))
     }
 
     /// The server that takes writes.
@@ -139,7 +158,10 @@ impl SentinelPair {
     }
 
     /// Waits until the replica has all that the master has.
-    async fn in_step(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub async fn in_step(&self) -> anyhow::Result<()> {
         let in_step = async {
             loop {
                 let ours = self.master().info("replication", "master_repl_offset").await?;

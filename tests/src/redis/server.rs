@@ -19,7 +19,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(20);
 /// Between two looks at something that is about to happen.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 /// A port may be taken by somebody else between looking and listening.
-const PORTS_TRIED_MAX: usize = 5;
+pub(super) const PORTS_TRIED_MAX: usize = 5;
 
 /// How a server is started.
 #[derive(Debug, Clone, Default)]
@@ -98,14 +98,12 @@ impl Server {
     /// # Errors
     /// When `redis-server` is not installed or does not come up.
     pub async fn start(options: ServerOptions) -> anyhow::Result<Self> {
-        let mut last = None;
-        for _ in 0..PORTS_TRIED_MAX {
-            match Self::start_on(free_port()?, options.clone(), &[]).await {
-                Ok(server) => return Ok(server),
-                Err(error) => last = Some(error),
+        for _ in 1..PORTS_TRIED_MAX {
+            if let Ok(server) = Self::start_on(free_port()?, options.clone(), &[]).await {
+                return Ok(server);
             }
         }
-        Err(last.context("nothing was tried")?)
+        Self::start_on(free_port()?, options, &[]).await
     }
 
     /// Starts a server on that port, with files in its folder before it looks.
@@ -247,6 +245,14 @@ impl Server {
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         ensure!(self.binary == "redis-server", "a Sentinel is not started again");
         let arguments = arguments(self.port, self.folder.path(), &self.options);
+        for _ in 1..PORTS_TRIED_MAX {
+            self.child = spawn(self.binary, &arguments, self.folder.path(), &self.options)?;
+            if self.ready().await.is_ok() {
+                return Ok(());
+            }
+            // A connection of somebody else leaves from its port just now.
+            tokio::time::sleep(LOOK_EVERY * 20).await;
+        }
         self.child = spawn(self.binary, &arguments, self.folder.path(), &self.options)?;
         self.ready().await
     }

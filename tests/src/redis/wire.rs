@@ -65,6 +65,6 @@ mod tests {
     #[test]
     fn words_of_a_command() {
         assert_eq!(words(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n"), [b"GET".as_slice(), b"a\r\nb"]);
-        assert_eq!(words(b"PING\r\n"), [b"".as_slice(); 0]);
+        assert!(words(b"PING\r\n").is_empty());
     }
 }

@@ -116,10 +116,9 @@ impl Inner {
         let count = async |shard: Shard| {
             let mut command = Cmd::new();
             command.arg("SCARD").arg(self.keys.edge(shard, edge));
-            match self.lanes.scripts.run(&command).await.map_err(|error| fault(&error, false))? {
-                redis::Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
-                other => Err(unexpected(&format!("{other:?}"))),
-            }
+            let answer = self.lanes.scripts.run(&command).await.map_err(|error| fault(&error, false))?;
+            let redis::Value::Int(count) = answer else { return Err(unexpected(&format!("{answer:?}"))) };
+            Ok(usize::try_from(count).unwrap_or(0))
         };
         Ok(try_join_all(self.shards().map(count)).await?.into_iter().sum())
     }

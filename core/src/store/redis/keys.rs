@@ -64,6 +64,11 @@ impl Keys {
         format!("{}:revoked", self.prefix)
     }
 
+    /// What is fixed at the first start.
+    pub(super) fn meta(&self) -> String {
+        format!("{}:meta", self.prefix)
+    }
+
     /// All edges.
     pub(super) fn edges(&self) -> String {
         format!("{}:edges", self.prefix)

@@ -190,6 +190,6 @@ impl Inner {
         key: &str,
         arguments: super::arguments::Arguments,
     ) -> Result<redis::Value, StoreFault> {
-        script.run(lane, key, arguments.as_slice()).await.map_err(|error| fault(&error, false))
+        script.read(lane, key, arguments.as_slice()).await.map_err(|error| fault(&error, false))
     }
 }

@@ -51,6 +51,8 @@ impl Reader {
             Value::BulkString(bytes) => Ok(Some(bytes)),
             Value::SimpleString(text) => Ok(Some(text.into_bytes())),
             Value::Int(number) => Ok(Some(number.to_string().into_bytes())),
+            // Scores: whole numbers of ours.
+            Value::Double(number) => Ok(Some(format!("{number:.0}").into_bytes())),
             other => Err(unexpected(&format!("{other:?}"))),
         }
     }

@@ -23,16 +23,31 @@ impl Script {
         Self { text, hash }
     }
 
-    /// Runs it over the keys of one slot that `key` begins.
+    /// Runs one that writes, over the keys of one slot that `key` begins.
     pub(super) async fn run(&self, lane: &Lane, key: &str, arguments: &[Vec<u8>]) -> RedisResult<Value> {
+        self.call(lane, ["EVALSHA", "EVAL"], key, arguments).await
+    }
+
+    /// Runs one that only reads: the server holds it to that, and may be one that takes no writes.
+    pub(super) async fn read(&self, lane: &Lane, key: &str, arguments: &[Vec<u8>]) -> RedisResult<Value> {
+        self.call(lane, ["EVALSHA_RO", "EVAL_RO"], key, arguments).await
+    }
+
+    async fn call(
+        &self,
+        lane: &Lane,
+        [by_hash, whole]: [&str; 2],
+        key: &str,
+        arguments: &[Vec<u8>],
+    ) -> RedisResult<Value> {
         let call = |verb: &str, script: &str| {
             let mut command = Cmd::new();
             command.arg(verb).arg(script).arg(1).arg(key).arg(arguments);
             command
         };
-        match lane.run(&call("EVALSHA", &self.hash)).await {
+        match lane.run(&call(by_hash, &self.hash)).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                lane.run(&call("EVAL", &self.text)).await
+                lane.run(&call(whole, &self.text)).await
             }
             other => other,
         }

@@ -187,13 +187,14 @@ impl Inner {
     }
 
     fn take_streams(&self, told: &mut Told, answer: redis::Value) -> Result<(), StoreFault> {
-        let streams = match answer {
-            redis::Value::Nil => return Ok(()),
-            redis::Value::Map(pairs) => {
-                let pairs = pairs.into_iter().map(|(name, entries)| redis::Value::Array(vec![name, entries]));
-                redis::Value::Array(pairs.collect())
-            }
-            other => other,
+        if answer == redis::Value::Nil {
+            return Ok(());
+        }
+        let streams = if let redis::Value::Map(pairs) = answer {
+            let pairs = pairs.into_iter().map(|(name, entries)| redis::Value::Array(vec![name, entries]));
+            redis::Value::Array(pairs.collect())
+        } else {
+            answer
         };
         let mut streams = Reader::new(streams)?;
         while !streams.is_done() {

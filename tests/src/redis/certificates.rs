@@ -1,0 +1,83 @@
+//! Certificates of tests, in files that go with them.
+
+use std::path::PathBuf;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+use super::ServerOptions;
+
+/// A certificate authority with what it has signed.
+pub struct Certificates {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone)]
+pub struct Signed {
+    /// The certificate, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+}
+
+impl Certificates {
+    /// A fresh authority.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn new() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, "an authority of tests");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        std::fs::write(folder.path().join("ca.pem"), params.self_signed(&key)?.pem())?;
+        Ok(Self { folder, issuer: Issuer::new(params, key) })
+    }
+
+    /// Its own certificate.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// A certificate for a name, and for the loopback address.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn sign(&self, name: &str) -> anyhow::Result<Signed> {
+        let mut params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()])?;
+        // A certificate of its issuer's name counts as signed by itself.
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate()?;
+        let file = |end: &str| self.folder.path().join(format!("{name}{end}"));
+        let signed = Signed { certificate: file(".pem"), key: file("-key.pem") };
+        std::fs::write(&signed.certificate, params.signed_by(&key, &self.issuer)?.pem())?;
+        std::fs::write(&signed.key, key.serialize_pem())?;
+        Ok(signed)
+    }
+
+    /// A server that speaks TLS only, on that port, and asks its clients for certificates.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn server(&self, port: u16) -> anyhow::Result<ServerOptions> {
+        let own = self.sign("localhost")?;
+        let path = |path: &PathBuf| path.display().to_string();
+        let options = ServerOptions { is_tls: true, ..ServerOptions::default() };
+        Ok(options.with(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &path(&own.certificate),
+            "--tls-key-file",
+            &path(&own.key),
+            "--tls-ca-cert-file",
+            &path(&self.authority()),
+            "--tls-auth-clients",
+            "yes",
+        ]))
+    }
+}

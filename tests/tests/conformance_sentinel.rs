@@ -1,0 +1,6 @@
+//! The store conformance suite on the Redis adapter over a Redis master and its replica under a Sentinel: servers of its own for each case, in real
+//! time. No case is left out.
+
+use presence_tests::redis::{RedisBench, Shape};
+
+presence_tests::conformance!(RedisBench::start(Shape::Sentinel).await?);
