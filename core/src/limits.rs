@@ -47,7 +47,7 @@ pub const RESUME_COMMITS_MAX: usize = 1_024;
 /// Deltas kept while a roster is loaded or catches up; beyond it history is read again.
 pub const TAIL_BUFFER_MAX: usize = 1_024;
 /// How long one request for the tail waits for the first commit.
-pub const TAIL_WAIT: Duration = Duration::from_secs(1);
+pub const TAIL_WAIT: Duration = Duration::from_secs(2);
 /// Least span between two requests for the tail of which the first was answered empty.
 pub const TAIL_PACE: Duration = Duration::from_millis(10);
 /// Copies of rosters that nobody watches, kept for those who come back; the longest unused goes first.

@@ -2,7 +2,7 @@
 //!
 //! A stream says by itself where it breaks: each entry has its epoch and its place, and places have no
 //! gaps. What a stream cannot say, that another data set with fewer commits has taken its place, is looked
-//! up now and then.
+//! up when nothing came, and now and then.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -133,7 +133,7 @@ impl Inner {
             self.read_streams(&mut told, wait).await?;
         }
         let looked = self.last_tail().looked;
-        if is_new || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
+        if is_new || told.is_empty() || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             self.look_where_shards_are(&mut told).await?;
             self.last_tail().looked = Some(Instant::now());
         }
