@@ -41,18 +41,18 @@ impl Paint {
 
 /// Says what went wrong, with its causes, in one line on standard error.
 pub(crate) fn error(error: &anyhow::Error) {
-    #[expect(clippy::print_stderr, reason = "this is a command")]
-    {
-        eprintln!("presence: {error:#}");
-    }
+    complain(&format!("{error:#}"));
+}
+
+/// A command whose standard error has gone still ends as it should.
+fn complain(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "presence: {text}");
 }
 
 /// Says what may help, on standard error.
 pub(crate) fn hint(text: &str) {
-    #[expect(clippy::print_stderr, reason = "this is a command")]
-    {
-        eprintln!("presence: {text}");
-    }
+    complain(text);
 }
 
 /// A line on standard output. A closed pipe ends the command quietly.

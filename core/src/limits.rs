@@ -14,7 +14,7 @@ pub const STORE_RETRY: Duration = Duration::from_millis(500);
 pub const CLOCK_STEP: Duration = Duration::from_secs(1);
 
 /// Members in one commit: bounds the time a commit blocks the store. The rest waits for the next.
-pub const COMMIT_MEMBERS_MAX: usize = 256;
+pub const COMMIT_MEMBERS_MAX: usize = 128;
 /// Reads and decisions for one request before it is answered `unavailable`.
 pub const COMMIT_TRIES_MAX: u8 = 8;
 /// Joins and updates that wait over all rosters; more are answered `unavailable, retry after`.
@@ -47,7 +47,7 @@ pub const RESUME_COMMITS_MAX: usize = 1_024;
 /// Deltas kept while a roster is loaded or catches up; beyond it history is read again.
 pub const TAIL_BUFFER_MAX: usize = 1_024;
 /// How long one request for the tail waits for the first commit.
-pub const TAIL_WAIT: Duration = Duration::from_secs(1);
+pub const TAIL_WAIT: Duration = Duration::from_secs(2);
 /// Least span between two requests for the tail of which the first was answered empty.
 pub const TAIL_PACE: Duration = Duration::from_millis(10);
 /// Copies of rosters that nobody watches, kept for those who come back; the longest unused goes first.

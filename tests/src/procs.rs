@@ -4,4 +4,4 @@ mod client;
 mod process;
 
 pub use client::Client;
-pub use process::{Crowd, Keys, Process, Timers, binary_path, core, core_on, edge};
+pub use process::{CoreOptions, Crowd, Keys, Process, Timers, binary_path, core, core_on, core_with, edge};

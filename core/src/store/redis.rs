@@ -41,6 +41,7 @@ use self::keys::{Keys, region_name};
 use self::lanes::Lanes;
 use self::reader::Reader;
 use self::script::Script;
+use self::tail::LastTail;
 use super::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
 
 pub use checks::RedisRefusal;
@@ -60,6 +61,7 @@ struct Inner {
     shards: u16,
     retention: Retention,
     rng: Mutex<StdRng>,
+    last_tail: Mutex<LastTail>,
 }
 
 impl RedisStore {
@@ -76,6 +78,7 @@ impl RedisStore {
             shards: settings.shards.clamp(1, SHARDS_MAX),
             retention: settings.retention,
             rng: Mutex::new(StdRng::seed_from_u64(settings.seed)),
+            last_tail: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -221,9 +221,40 @@ pub fn core(keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
 /// # Errors
 /// When it does not come up.
 pub fn core_on(grpc: &str, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
+    core_with(&CoreOptions { grpc: Some(grpc.to_owned()), store: None }, keys, timers)
+}
+
+/// What a core of a test is told beside keys and timers.
+#[derive(Debug, Clone, Default)]
+pub struct CoreOptions {
+    /// Where it accepts; none: a port that the system picks.
+    pub grpc: Option<String>,
+    /// Where it keeps leases; none: in memory.
+    pub store: Option<String>,
+}
+
+/// Starts a core.
+///
+/// # Errors
+/// When it does not come up.
+pub fn core_with(options: &CoreOptions, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
     let jwks = keys.jwks();
     let jwks = jwks.to_str().context("a path that is text")?;
-    let fixed = ["--json", "--log", "warn", "--grpc", grpc, "--admin", "127.0.0.1:0", "--jwks", jwks];
+    let grpc = options.grpc.as_deref().unwrap_or("127.0.0.1:0");
+    let store = options.store.as_deref().unwrap_or("memory");
+    let fixed = [
+        "--json",
+        "--log",
+        "warn",
+        "--grpc",
+        grpc,
+        "--admin",
+        "127.0.0.1:0",
+        "--jwks",
+        jwks,
+        "--store",
+        store,
+    ];
     Process::start("presence-core", &arguments(&fixed, timers))
 }
 

@@ -22,8 +22,8 @@ use crate::conformance::{Fault, Harness};
 const TTL: Duration = Duration::from_secs(3);
 /// Long against the steps of a case, and waited for often.
 const REMEMBERS: Duration = Duration::from_secs(4);
-/// Shorter than what ended is remembered, as it is in production.
-const LISTS: Duration = Duration::from_secs(2);
+/// Shorter than what ended is remembered, as in production.
+const LISTED: Duration = Duration::from_millis(800);
 /// Fewer than in production: each is asked by every tail.
 const SHARDS: u16 = 4;
 /// No case loses more commits.
@@ -89,7 +89,7 @@ impl RedisBench {
                 rosters: REMEMBERS,
                 history: REMEMBERS,
                 seen: REMEMBERS,
-                listing: LISTS,
+                listing: LISTED,
                 ..Retention::default()
             },
             ..RedisSettings::new(servers.topology(), rand::random())
@@ -247,7 +247,7 @@ impl Harness for RedisBench {
     }
 
     fn remembers_listing(&self) -> Duration {
-        LISTS
+        LISTED
     }
 
     fn advance(&self, span: Duration) -> BoxFuture<'_, ()> {

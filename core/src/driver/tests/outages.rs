@@ -55,7 +55,7 @@ fn while_the_store_is_away_arrivals_are_told_and_renewals_wait() {
     assert_eq!(beat, Some(false));
     assert_eq!(world.edges[edge].renewed.len(), before, "not acknowledged");
     world.faults.away.clear();
-    world.run(secs(2));
+    world.run(secs(3));
     assert!(world.edges[edge].renewed.len() > before, "written when it was back");
     assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
     assert_eq!(world.watchers[&watch].saw, ["+ann"]);

@@ -90,13 +90,13 @@ impl Inner {
 
     /// Counts leases only of those that are broken or long unheard: nobody asks for the others.
     pub(super) async fn edges(&self) -> Result<Outcome, StoreFault> {
-        let key = self.keys.edges();
-        let mut command = Cmd::new();
-        command.arg("HGETALL").arg(&key);
-        let answer = self.lanes.scripts.run(&command).await.map_err(|error| fault(&error, false))?;
-        let now = self.now_of(&key).await?;
+        let mut arguments = Arguments::default();
+        arguments.text("list");
+        let answer = self.read(&self.lanes.scripts, &EDGES, &self.keys.edges(), arguments).await?;
+        let mut reader = Reader::new(answer)?;
+        let now = reader.time()?;
         let mut edges = Vec::new();
-        for Heard { mut state, heard } in notes(answer)? {
+        for Heard { mut state, heard } in notes(reader)? {
             let is_unheard = now.since(heard) > UNHEARD_MAX;
             if state.broken_since.is_some() || is_unheard {
                 let leases = self.count_leases(state.edge).await?;
@@ -132,13 +132,7 @@ fn note_arguments(verb: &str, edge: Incarnation, link: LinkNumber) -> Arguments 
     arguments
 }
 
-fn notes(answer: redis::Value) -> Result<Vec<Heard>, StoreFault> {
-    let flat = if let redis::Value::Map(pairs) = answer {
-        redis::Value::Array(pairs.into_iter().flat_map(|(k, v)| [k, v]).collect())
-    } else {
-        answer
-    };
-    let mut reader = Reader::new(flat)?;
+fn notes(mut reader: Reader) -> Result<Vec<Heard>, StoreFault> {
     let mut notes = Vec::new();
     while !reader.is_done() {
         let edge = Incarnation(hex(&reader.text()?)?);

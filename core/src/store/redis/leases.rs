@@ -18,8 +18,9 @@ use super::reader::{Reader, number, unexpected};
 use super::script::{DISCARD, LEASES, LOSE, RELEASE};
 use crate::store::{LeaseDetail, Outcome, StoreFault};
 
-/// Leases of a lost edge shortened by one command: it is repeated until none is left.
-const LOSE_PORTION: u64 = 1_000;
+/// Leases of a lost edge shortened by one command, so that it blocks nobody for long; repeated until none
+/// is left.
+const LOSE_PORTION: u64 = 500;
 
 /// The note of a lease whose edge was lost.
 const EDGE_LOST: &str = "edge_lost";
@@ -97,16 +98,20 @@ impl Inner {
         grace: Duration,
     ) -> Result<Outcome, StoreFault> {
         self.check_shard(shard)?;
-        let mut arguments = Arguments::default();
-        arguments.hex(edge.0);
-        arguments.hex(link.0);
-        arguments.number(broken_since.0);
-        arguments.number(millis(grace));
-        arguments.number(LOSE_PORTION);
-        let answer = self.write(&LOSE, &self.keys.shard(shard), arguments).await?;
-        let mut reader = Reader::new(answer)?;
-        reader.time()?;
-        Ok(Outcome::Lost { leases: reader.count()? })
+        loop {
+            let mut arguments = Arguments::default();
+            arguments.hex(edge.0);
+            arguments.hex(link.0);
+            arguments.number(broken_since.0);
+            arguments.number(millis(grace));
+            arguments.number(LOSE_PORTION);
+            let mut reader = Reader::new(self.write(&LOSE, &self.keys.shard(shard), arguments).await?)?;
+            reader.time()?;
+            let (leases, more) = (reader.count()?, reader.flag()?);
+            if !more {
+                return Ok(Outcome::Lost { leases });
+            }
+        }
     }
 
     pub(super) async fn lease_details(

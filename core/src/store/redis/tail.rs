@@ -1,10 +1,11 @@
 //! Commits: of a roster by walking back from its last one, of all shards by their streams.
 //!
 //! A stream says by itself where it breaks: each entry has its epoch and its place, and places have no
-//! gaps. What a stream cannot say, that another data set without new commits has taken its place, is
-//! looked up when nothing comes.
+//! gaps. What a stream cannot say, that another data set with fewer commits has taken its place, is looked
+//! up when nothing came, and now and then.
 
 use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use presence_model::position::{Epoch, Position, Revision};
 use presence_model::time::{StoreTime, millis};
 use presence_proto::stored::decode_told;
 use redis::Cmd;
+use tokio::time::Instant;
 
 use super::fault::fault;
 use super::keys::region_of;
@@ -33,6 +35,15 @@ const STEPS_BACK_MAX: u64 = 1_024;
 const ENTRIES_MAX: usize = 512;
 /// Between two looks at streams that cannot be waited for.
 const POLL: Duration = Duration::from_millis(50);
+/// Between two looks at where shards are: a break that no entry tells shows that late.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What the last answer said, and when shards were last looked at.
+#[derive(Debug, Default)]
+pub(super) struct LastTail {
+    at: BTreeMap<Shard, TailId>,
+    looked: Option<Instant>,
+}
 
 /// An entry of a stream.
 struct Entry {
@@ -115,16 +126,23 @@ impl Inner {
         after: BTreeMap<Shard, TailId>,
         wait: Duration,
     ) -> Result<Outcome, StoreFault> {
+        let is_new = self.last_tail().at != after;
         let mut told = Told { at: after, ..Told::default() };
-        if self.shards().any(|shard| !told.at.contains_key(&shard)) {
-            self.look_where_shards_are(&mut told).await?;
-            return Ok(told.into_outcome());
+        let is_whole = self.shards().all(|shard| told.at.contains_key(&shard));
+        if is_whole {
+            self.read_streams(&mut told, wait).await?;
         }
-        self.read_streams(&mut told, wait).await?;
-        if told.is_empty() {
+        let looked = self.last_tail().looked;
+        if is_new || told.is_empty() || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             self.look_where_shards_are(&mut told).await?;
+            self.last_tail().looked = Some(Instant::now());
         }
+        self.last_tail().at.clone_from(&told.at);
         Ok(told.into_outcome())
+    }
+
+    fn last_tail(&self) -> MutexGuard<'_, LastTail> {
+        self.last_tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn read_streams(&self, told: &mut Told, wait: Duration) -> Result<(), StoreFault> {
@@ -132,7 +150,7 @@ impl Inner {
             return self.read_together(told, wait).await;
         }
         // Streams of a cluster lie on several servers: each is asked, again and again.
-        let deadline = tokio::time::Instant::now() + wait;
+        let deadline = Instant::now() + wait;
         loop {
             let read = async |shard, id: TailId| {
                 let command = self.stream_command(None, [(shard, id)].into_iter());
@@ -142,10 +160,10 @@ impl Inner {
             for answer in try_join_all(at.into_iter().map(|(shard, id)| read(shard, id))).await? {
                 self.take_streams(told, answer)?;
             }
-            if !told.is_empty() || tokio::time::Instant::now() >= deadline {
+            if !told.is_empty() || Instant::now() >= deadline {
                 return Ok(());
             }
-            tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + POLL)).await;
+            tokio::time::sleep_until(deadline.min(Instant::now() + POLL)).await;
         }
     }
 
@@ -206,7 +224,9 @@ impl Inner {
                 }
                 Some(id) if place.breaks(*id) => {
                     told.at.insert(shard, here);
-                    told.broken.push(shard);
+                    if !told.broken.contains(&shard) {
+                        told.broken.push(shard);
+                    }
                 }
                 Some(_) => {}
             }

@@ -1,10 +1,16 @@
 -- The note of one edge: which core sees it, or since when nobody does. KEYS[1] is the hash of all edges.
 --
--- ARGV: "link", "unlink" or "forget", edge, link number, name, core. Answer: {now, "1" if accepted}.
+-- ARGV: "link", "unlink" or "forget", edge, link number, name, core; or "list".
+-- Answer: {now, "1" if accepted}; to "list" {now, then each edge and its note}.
 -- A note is JSON: name, link, core, heard and, if it is broken, broken; times as text in ms.
 local time = redis.call('TIME')
 local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 local verb, edge, link = ARGV[1], ARGV[2], ARGV[3]
+if verb == 'list' then
+  local answer = { now }
+  for _, part in ipairs(redis.call('HGETALL', KEYS[1])) do answer[#answer + 1] = part end
+  return answer
+end
 local text = redis.call('HGET', KEYS[1], edge)
 local known = text and cjson.decode(text)
 local accepted = not known or known.link <= link

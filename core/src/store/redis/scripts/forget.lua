@@ -9,7 +9,7 @@ end
 local function forget_history(retention, budget)
   local history = key('history')
   local aged = 0
-  for _ = 1, budget * 4 do
+  for _ = 1, budget * 2 do
     local oldest = redis.call('XRANGE', history, '-', '+', 'COUNT', 1)[1]
     if not oldest then return end
     local fields = entry_fields(oldest[2])
@@ -45,11 +45,12 @@ local function set_wake(retention, region, room, roster)
   end
 end
 
+-- Answers how many tombstones it has forgotten.
 local function forget_roster(retention, budget, name)
   local region, room = string.match(name, '^([^\255]*)\255(.*)$')
   local roster = read_roster(region, room)
   redis.call('ZREM', key('wakes'), name)
-  if not roster then return end
+  if not roster then return 0 end
   local ended, endings = roster_key('ended', region, room), roster_key('endings', region, room)
   local old = redis.call('ZRANGEBYSCORE', endings, '-inf', now - retention.tombstones, 'LIMIT', 0, budget)
   for _, tombstone in ipairs(old) do forget_tombstone(ended, endings, tombstone) end
@@ -60,11 +61,15 @@ local function forget_roster(retention, budget, name)
   else
     set_wake(retention, region, room, roster)
   end
+  return #old
 end
 
+-- About `budget` of each, so that no call ever has much to forget.
 local function forget(retention, budget)
   forget_history(retention, budget)
+  local tombstones = budget
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', key('wakes'), '-inf', now, 'LIMIT', 0, budget)) do
-    forget_roster(retention, budget, name)
+    if tombstones <= 0 then return end
+    tombstones = tombstones - forget_roster(retention, tombstones, name)
   end
 end

@@ -2,14 +2,15 @@
 -- it is known, in a hold, or to what has been renewed since the link broke.
 --
 -- ARGV: edge, link number, broken since, grace in ms, most leases to shorten.
--- Answer: {now, how many are shortened, now or before}.
+-- Answer: {now, how many are shortened, now or before, "1" if more may be left}.
 local edge, link, broken, grace, portion = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local known = redis.call('HGET', shard, 'link:' .. edge)
-if known and known > link then return { int(now), '0' } end
+if known and known > link then return { int(now), '0', '0' } end
 local lost, written = 0, 0
 for _, lease in ipairs(redis.call('SMEMBERS', key('edge:' .. edge))) do
+  if written == portion then return { int(now), int(lost), '1' } end
   local found = redis.call('ZSCORE', LEASES, lease)
-  if found and written < portion then
+  if found then
     local deadline, ttl = tonumber(found), ttl_of(lease)
     local by, _, set_to = note_of(lease)
     if by == 'edge_lost' and set_to == deadline then
@@ -22,4 +23,4 @@ for _, lease in ipairs(redis.call('SMEMBERS', key('edge:' .. edge))) do
     end
   end
 end
-return { int(now), int(lost) }
+return { int(now), int(lost), '0' }

@@ -60,7 +60,7 @@ if mine then
   set('kept_until', int(now + kept))
 end
 
-local CLAMPED_UNHELD = 16
+local CLAMPED_UNHELD, FORGET_PER_TURN = 16, 100
 
 -- Brings back deadlines further ahead than now + their own ttl, the furthest first: the clock stepped
 -- back since they were set. Such a step starts a hold, so that otherwise a look at a few is enough: with
@@ -121,7 +121,7 @@ if is_held(LONGEST_TTL) then
   answer[5], answer[6] = state.hold, state.hold_cause
 end
 if mine then
-  forget(retention, portion)
+  forget(retention, FORGET_PER_TURN)
   clamp()
   for _, lease in ipairs(due()) do
     local plain = plain_name(lease.lease)
