@@ -65,6 +65,7 @@ fn core(server: &Server, keys: &Keys) -> anyhow::Result<Process> {
     core_with(&CoreOptions { store: Some(store), ..CoreOptions::default() }, keys, &TIMERS)
 }
 
+#[expect(clippy::print_stdout, reason = "a test tells what it measured")]
 fn assert_background(window: &Window, cores: f64, what: &str) {
     let per_second = window.background / WINDOW.as_secs_f64();
     println!("{what}: {per_second:.0} commands a second in the background, {:.0} renewing", window.renewals);

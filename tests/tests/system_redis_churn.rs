@@ -41,18 +41,20 @@ impl Churn {
         user: &UserId,
     ) -> anyhow::Result<(MemberRead, Position, StoreTime)> {
         let command = Command::Members { roster: roster.clone(), users: vec![user.clone()] };
-        match self.store.execute(command).await? {
-            Outcome::Members { now, position, mut members } => Ok((members.remove(0), position, now)),
-            other => anyhow::bail!("{other:?}"),
-        }
+        let outcome = self.store.execute(command).await?;
+        let Outcome::Members { now, position, mut members } = outcome else { anyhow::bail!("{outcome:?}") };
+        Ok((members.remove(0), position, now))
     }
 
     async fn commit(&self, roster: &Roster, at: Position, change: Change) -> anyhow::Result<()> {
         let commit = Commit { roster: roster.clone(), epoch: at.epoch, changes: vec![change] };
-        match self.store.execute(Command::Commit(commit)).await? {
-            Outcome::Commit(CommitOutcome::Applied { refused, .. }) if refused.is_empty() => Ok(()),
-            other => anyhow::bail!("{other:?}"),
-        }
+        let outcome = self.store.execute(Command::Commit(commit)).await?;
+        let applied = matches!(
+            &outcome,
+            Outcome::Commit(CommitOutcome::Applied { refused, .. }) if refused.is_empty()
+        );
+        anyhow::ensure!(applied, "{outcome:?}");
+        Ok(())
     }
 
     /// Somebody comes to a room and goes.

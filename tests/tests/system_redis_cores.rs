@@ -157,6 +157,26 @@ impl World {
     }
 }
 
+/// A client at each core, and what its watchers of every room have seen.
+type Watchers = (Vec<Client>, Vec<Arc<Mutex<Verdict>>>);
+
+fn watch_everywhere(world: &World, seed: u64) -> anyhow::Result<Watchers> {
+    let mut verdicts = Vec::new();
+    let mut clients = Vec::new();
+    for (number, address) in world.addresses.iter().enumerate() {
+        let settings = ClientSettings::new(vec![format!("http://{address}")], seed ^ number as u64);
+        let client = Client::new(settings, Deps { network: Network::tcp(), clock: Clock::system() })?;
+        let verdict = Arc::new(Mutex::new(Verdict::default()));
+        for room in 0..ROOMS {
+            let (truth, verdict) = (Arc::clone(&world.truth), Arc::clone(&verdict));
+            tokio::spawn(watch(client.clone(), format!("room-{room}"), truth, verdict));
+        }
+        clients.push(client);
+        verdicts.push(verdict);
+    }
+    Ok((clients, verdicts))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cores_are_killed_and_nobody_live_is_missed() -> anyhow::Result<()> {
     let seed = std::env::var("PRESENCE_SIM_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -184,19 +204,7 @@ async fn cores_are_killed_and_nobody_live_is_missed() -> anyhow::Result<()> {
         let fleet = Fleet::start(&format!("edge-{number}"), &cores, Arc::clone(&world.keys), TIMERS);
         world.fleets.push(fleet);
     }
-    let mut verdicts = Vec::new();
-    let mut clients = Vec::new();
-    for (number, address) in world.addresses.iter().enumerate() {
-        let settings = ClientSettings::new(vec![format!("http://{address}")], seed ^ number as u64);
-        let client = Client::new(settings, Deps { network: Network::tcp(), clock: Clock::system() })?;
-        let verdict = Arc::new(Mutex::new(Verdict::default()));
-        for room in 0..ROOMS {
-            let (truth, verdict) = (Arc::clone(&world.truth), Arc::clone(&verdict));
-            tokio::spawn(watch(client.clone(), format!("room-{room}"), truth, verdict));
-        }
-        clients.push(client);
-        verdicts.push(verdict);
-    }
+    let (clients, verdicts) = watch_everywhere(&world, seed)?;
 
     for round in 0..ROUNDS {
         world.come().await?;

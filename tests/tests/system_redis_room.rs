@@ -56,7 +56,7 @@ async fn count(core: &Process, room: &str) -> anyhow::Result<u64> {
     let channel =
         tonic::transport::Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
     let mut rooms = v1::presence_service_client::PresenceServiceClient::new(channel);
-    let asked = v1::CountRoomRequest { room: room.to_owned(), ..v1::CountRoomRequest::default() };
+    let asked = v1::CountRoomRequest { room: room.to_owned() };
     Ok(rooms.count_room(asked).await?.into_inner().count)
 }
 
