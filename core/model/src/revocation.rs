@@ -6,6 +6,8 @@ use smol_str::SmolStr;
 
 use crate::id::{Roster, SessionId, UserId};
 use crate::limits::REVOCATIONS_MAX;
+use crate::reason::RemovalReason;
+use crate::refusal::Refusal;
 use crate::time::StoreTime;
 
 /// What does not open anything any more, though its signature is good.
@@ -71,6 +73,25 @@ impl Revocations {
         self.until.get(what).copied().filter(|until| *until > now)
     }
 
+    /// Whether a session may join: one that was evicted a short while ago stays out, whatever the store
+    /// remembers of it.
+    ///
+    /// # Errors
+    /// [`Refusal::HasEnded`].
+    pub fn judge_join(
+        &self,
+        roster: &Roster,
+        user: &UserId,
+        session: &SessionId,
+        now: StoreTime,
+    ) -> Result<(), Refusal> {
+        let (roster, user, session) = (roster.clone(), user.clone(), session.clone());
+        match self.until(&Revocation::Session { roster, user, session }, now) {
+            Some(_) => Err(Refusal::HasEnded { reason: RemovalReason::Evicted }),
+            None => Ok(()),
+        }
+    }
+
     /// Those in force, in the order of what they are.
     pub fn in_force(&self, now: StoreTime) -> impl Iterator<Item = (&Revocation, StoreTime)> {
         self.until.iter().map(|(what, until)| (what, *until)).filter(move |(_, until)| *until > now)
@@ -105,6 +126,25 @@ mod tests {
         let mut known = Revocations::default();
         known.note(Revocation::Token("x".into()), StoreTime(100));
         assert_eq!(known.until(&Revocation::Key("x".into()), StoreTime(0)), None);
+    }
+
+    #[test]
+    fn an_evicted_session_stays_out_and_others_may_come() {
+        let [roster, elsewhere] = ["r", "s"].map(|room| Roster {
+            region: crate::id::RegionId::new("eu").unwrap(),
+            room: crate::id::RoomId::new(room).unwrap(),
+        });
+        let [ann, bob] = ["ann", "bob"].map(|name| UserId::new(name).unwrap());
+        let [one, other] = ["session-0123456789", "session-9876543210"].map(|id| SessionId::new(id).unwrap());
+        let (user, session) = (ann.clone(), one.clone());
+        let mut known = Revocations::default();
+        known.note(Revocation::Session { roster: roster.clone(), user, session }, StoreTime(100));
+        let evicted = Err(Refusal::HasEnded { reason: RemovalReason::Evicted });
+        assert_eq!(known.judge_join(&roster, &ann, &one, StoreTime(99)), evicted);
+        assert_eq!(known.judge_join(&roster, &ann, &one, StoreTime(100)), Ok(()));
+        assert_eq!(known.judge_join(&roster, &ann, &other, StoreTime(99)), Ok(()));
+        assert_eq!(known.judge_join(&roster, &bob, &one, StoreTime(99)), Ok(()));
+        assert_eq!(known.judge_join(&elsewhere, &ann, &one, StoreTime(99)), Ok(()));
     }
 
     #[test]

@@ -115,16 +115,4 @@ impl Driver {
             self.note_revoked(what, at + transition.lease.ttl() * REVOKED_TTLS);
         }
     }
-
-    /// Whether a session was evicted a short while ago.
-    pub(super) fn is_evicted(
-        &self,
-        roster: &Roster,
-        user: &UserId,
-        session: &SessionId,
-        now: StoreTime,
-    ) -> bool {
-        let (roster, user, session) = (roster.clone(), user.clone(), session.clone());
-        self.is_revoked(&Revocation::Session { roster, user, session }, now)
-    }
 }

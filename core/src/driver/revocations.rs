@@ -35,9 +35,9 @@ impl RevocationCopy {
 }
 
 impl Driver {
-    /// Whether something is revoked at that time.
-    pub(super) fn is_revoked(&self, what: &Revocation, now: StoreTime) -> bool {
-        self.revocations.known.until(what, now).is_some()
+    /// What this core knows to be revoked.
+    pub(super) fn revoked(&self) -> &Revocations {
+        &self.revocations.known
     }
 
     /// Somebody else revoked something.

@@ -140,15 +140,11 @@ impl Driver {
         if !self.links.is_open(join.link) {
             return Decision::Over;
         }
-        if self.is_evicted(roster, &read.user, &join.join.session, now) {
-            let outcome = Err(Refusal::HasEnded { reason: RemovalReason::Evicted }.into());
-            self.tell(join.link, LinkDown::Joined { request: join.request, outcome });
-            return Decision::Over;
-        }
-        let outcome = match held_already(&join, read) {
+        let judged = self.revoked().judge_join(roster, &read.user, &join.join.session, now);
+        let outcome = judged.map_err(Into::into).and_then(|()| match held_already(&join, read) {
             Some(grant) => Ok((grant, None)),
             None => decide_new(&join, read, now),
-        };
+        });
         match outcome {
             Ok((grant, Some(change))) => {
                 join.decided = Some(grant);

@@ -29,6 +29,12 @@ impl Keys {
         format!("{}:history", self.shard(shard))
     }
 
+    /// The shard whose history has that name.
+    pub(super) fn shard_of_history(&self, name: &str) -> Option<Shard> {
+        let tagged = name.strip_prefix(self.prefix.as_str())?.strip_prefix(":{s")?;
+        tagged.strip_suffix("}:history")?.parse().ok().map(Shard)
+    }
+
     /// Names of rooms with members.
     pub(super) fn rooms(&self, shard: Shard) -> String {
         format!("{}:rooms", self.shard(shard))
@@ -144,6 +150,8 @@ mod tests {
         let keys = Keys::new("presence");
         assert_eq!(keys.shard(Shard(7)), "presence:{s7}");
         assert_eq!(keys.leases(Shard(7)), "presence:{s7}:leases");
+        assert_eq!(keys.shard_of_history(&keys.history(Shard(255))), Some(Shard(255)));
+        assert_eq!(keys.shard_of_history("presence:{s256}:history"), None);
         assert_eq!(keys.edge(Shard(255), Incarnation(0xab)), "presence:{s255}:edge:00000000000000ab");
     }
 

@@ -200,8 +200,7 @@ impl Inner {
         while !streams.is_done() {
             let mut stream = streams.list()?;
             let name = stream.text()?;
-            let shard = self.shards().find(|shard| self.keys.history(*shard) == name);
-            let shard = shard.ok_or_else(|| unexpected(&name))?;
+            let shard = self.keys.shard_of_history(&name).ok_or_else(|| unexpected(&name))?;
             take_stream(told, shard, stream.list()?)?;
         }
         Ok(())
