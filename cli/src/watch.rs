@@ -37,8 +37,9 @@ async fn watch(client: Client, room: RoomId, mut screen: Screen) -> anyhow::Resu
     let mut updates = client.watch(room, RoomOptions::default()).await?;
     loop {
         let update = tokio::select! {
-            update = updates.next() => update?,
+            biased;
             _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+            update = updates.next() => update?,
         };
         match screen.show(update) {
             Ok(()) => {}

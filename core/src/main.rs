@@ -129,6 +129,7 @@ async fn open_store(
             Err(refusal) => return Err(refuse(&refusal)),
         }
         tokio::select! {
+            biased;
             () = clock.sleep(STORE_AGAIN) => {}
             () = over.cancelled() => return Err(ExitCode::SUCCESS),
         }

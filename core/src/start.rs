@@ -134,6 +134,7 @@ struct Ending {
 impl Ending {
     async fn run(self, clock: Clock, tasks: Shutdown) {
         tokio::select! {
+            biased;
             () = self.shutdown.token().cancelled_owned() => {}
             () = tasks.token().cancelled_owned() => self.shutdown.begin(),
         }

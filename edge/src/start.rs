@@ -149,6 +149,7 @@ impl Ending {
         let Self { shutdown, readiness, drain, last, tasks } = self;
         let begun = async {
             tokio::select! {
+                biased;
                 () = shutdown.token().cancelled_owned() => {}
                 () = tasks.token().cancelled_owned() => shutdown.begin(),
             }
@@ -158,8 +159,9 @@ impl Ending {
             std::future::pending().await
         };
         tokio::select! {
-            () = hub.run(drain.clone()) => {}
+            biased;
             () = begun => {}
+            () = hub.run(drain.clone()) => {}
         }
         last.cancel();
         tasks.begin();

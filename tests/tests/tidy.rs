@@ -44,6 +44,7 @@ fn each_source_rule_finds_its_mistake() {
         ("edge/src/hub/x.rs", "use fastwebsockets::Frame;".to_owned()),
         ("edge/src/hub/x.rs", "let started = clock.now();".to_owned()),
         ("cli/src/x.rs", "use redis::Client;".to_owned()),
+        ("cli/src/x.rs", "tokio::select! {\n    () = a => {}\n}".to_owned()),
         ("edge/src/x.rs", "// TO".to_owned() + "DO: later"),
         ("edge/src/x.rs", "// =====================".to_owned()),
         ("edge/src/x.rs", "\n".repeat(601)),

@@ -88,6 +88,7 @@ pub(crate) async fn run(
     let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
+            biased;
             () = stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
@@ -96,6 +97,7 @@ pub(crate) async fn run(
                 let (network, cuts, stop) = (network.clone(), cuts.clone(), stop.clone());
                 tasks.spawn(async move {
                     tokio::select! {
+                        biased;
                         () = stop.cancelled() => {}
                         () = relay(client, edge, network, cuts) => {}
                     }

@@ -98,9 +98,11 @@ impl Keeper {
         loop {
             let wake = self.wake_at();
             let woken = tokio::select! {
+                biased;
+                opened = uplink::opened(&mut self.opening) => Woken::Opened(opened),
+                // Each reader waits for its answer before it asks again, so these end.
                 command = commands.recv() => Woken::Asked(command),
                 heard = uplink::hear(&mut self.uplink) => Woken::Heard(heard),
-                opened = uplink::opened(&mut self.opening) => Woken::Opened(opened),
                 () = self.clock.sleep_until_some(Some(wake)) => Woken::Time,
             };
             let now = self.clock.now();
@@ -109,7 +111,10 @@ impl Keeper {
                 Woken::Asked(Some(command)) => self.on_command(command, now),
                 Woken::Heard(heard) => self.on_heard(heard, now),
                 Woken::Opened(opened) => self.on_opened(opened, now),
-                Woken::Time => self.on_time(now),
+                Woken::Time => {}
+            }
+            if self.wake_at() <= now {
+                self.on_time(now);
             }
             self.carry_out(now);
         }

@@ -168,6 +168,7 @@ impl Client {
     ) -> Result<T, ClientError> {
         let within: Duration = self.answer_within;
         tokio::select! {
+            biased;
             answer = call => answer.map(Response::into_inner).map_err(|status| ClientError::of(&status)),
             () = self.clock.sleep(within) => Err(ClientError::TimedOut(within)),
         }

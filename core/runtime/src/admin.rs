@@ -96,6 +96,7 @@ pub async fn serve(
     drop(listener);
     connections.close();
     tokio::select! {
+        biased;
         () = connections.wait() => {}
         () = clock.sleep(ADMIN_DRAIN_WITHIN) => cut.cancel(),
     }
@@ -113,6 +114,7 @@ async fn answer_all(stream: Stream, metrics: Metrics, readiness: Readiness, shut
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
+        biased;
         served = &mut connection => served,
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();

@@ -109,6 +109,7 @@ impl Shutdown {
         self.token.cancelled().await;
         self.tasks.close();
         tokio::select! {
+            biased;
             () = self.tasks.wait() => {}
             () = clock.sleep(within) => return Err(Unfinished::Late { tasks: self.tasks.len() }),
         }
@@ -154,6 +155,7 @@ impl fmt::Debug for Shutdown {
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> i32 {
     tokio::select! {
+        biased;
         _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
         _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
     }

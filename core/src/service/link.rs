@@ -96,8 +96,10 @@ impl Reader {
         let stop = self.api.shutdown.token();
         loop {
             let message = tokio::select! {
-                message = self.inbound.message() => message,
+                biased;
                 () = stop.cancelled() => return LinkEnd::Ours,
+                // What came before the end of our side is heard, and so is why it ended.
+                message = self.inbound.message() => message,
                 () = self.over.cancelled() => return self.end_as_told().await,
             };
             match message {

@@ -92,14 +92,16 @@ async fn read(
     let stop = api.shutdown.token();
     loop {
         let message = tokio::select! {
-            message = inbound.message() => message,
+            biased;
             () = stop.cancelled() => break,
             () = over.cancelled() => break,
+            message = inbound.message() => message,
         };
         let Ok(Some(message)) = message else {
             // A watcher that half-closes has nothing more to ask for, but still wants to see.
             if matches!(message, Ok(None)) {
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => {}
                     () = over.cancelled() => {}
                 }
@@ -112,9 +114,10 @@ async fn read(
             Asked::Nameless(error) => {
                 // Whoever does not read the answers is not read either.
                 tokio::select! {
-                    sent = told.send(error) => sent.map_err(|_| Stopped),
+                    biased;
                     () = stop.cancelled() => break,
                     () = over.cancelled() => break,
+                    sent = told.send(error) => sent.map_err(|_| Stopped),
                 }
             }
             Asked::Nothing => Ok(()),

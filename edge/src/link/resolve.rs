@@ -44,6 +44,7 @@ pub(super) async fn follow(
             }
         }
         tokio::select! {
+            biased;
             () = clock.sleep(RESOLVE_EVERY) => {}
             () = events.closed() => return,
         }
@@ -56,6 +57,7 @@ async fn resolve(url: &str, network: &Network, clock: &Clock) -> Vec<CoreAddress
     let unknown = vec![CoreAddress { url: url.clone(), address: None }];
     let Some(target) = rpc::target(&url) else { return unknown };
     let found = tokio::select! {
+        biased;
         found = network.resolve(&target) => found,
         () = clock.sleep(RESOLVE_WITHIN) => Err(std::io::ErrorKind::TimedOut.into()),
     };

@@ -83,6 +83,7 @@ pub(super) async fn link(
         }
     };
     let end = tokio::select! {
+        biased;
         end = carry_link(&core, &network, hello, up, (&ends, &is_linked)) => end,
         () = given_up => Ok(()),
     };
@@ -109,6 +110,7 @@ async fn carry_link(
 /// Watches until the core ends it, or it is given up.
 pub(super) async fn watch(channel: Channel, up: mpsc::Receiver<WatchUp>, ends: Ends) {
     let end = tokio::select! {
+        biased;
         end = carry_watch(channel, up, &ends) => end,
         () = ends.given_up.cancelled() => Ok(()),
     };

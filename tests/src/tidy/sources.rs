@@ -143,6 +143,9 @@ pub fn source_mistakes(path: &str, text: &str) -> Vec<String> {
         mistakes.push(format!("{path}: {lines} lines, at most {FILE_LINES_MAX} are allowed"));
     }
     for (number, line) in text.lines().enumerate() {
+        if outside(path, &["tests/"]) && line.ends_with("select! {") && !is_biased(text, number) {
+            mistakes.push(format!("{path}:{}: `select!` draws lots unless it is `biased`", number + 1));
+        }
         if is_rust(path) && is_banner(line) {
             mistakes.push(format!("{path}:{}: a banner comment", number + 1));
         }
@@ -159,6 +162,11 @@ pub fn source_mistakes(path: &str, text: &str) -> Vec<String> {
         }
     }
     mistakes
+}
+
+/// Whether the branches that begin on that line are tried in their order: only `main` draws lots.
+fn is_biased(text: &str, number: usize) -> bool {
+    text.lines().nth(number + 1).is_some_and(|next| next.trim() == "biased;")
 }
 
 fn is_banner(line: &str) -> bool {

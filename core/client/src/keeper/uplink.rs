@@ -47,6 +47,7 @@ impl Uplink {
             return Heard::End(ClientError::Unreachable("the core does not read".to_owned()));
         }
         tokio::select! {
+            biased;
             permit = self.up.reserve(), if !self.outbox.is_empty() => match (permit, self.outbox.pop_front()) {
                 (Ok(permit), Some(up)) => {
                     permit.send(up.into());
@@ -99,6 +100,7 @@ pub(super) fn open(
     async move {
         let (up, requests) = mpsc::channel(STREAM_AHEAD_MAX);
         tokio::select! {
+            biased;
             answer = service.watch(ReceiverStream::new(requests)) => match answer {
                 Ok(answer) => {
                     Ok(Uplink { core, is_draining: false, up, outbox: VecDeque::new(), down: answer.into_inner() })

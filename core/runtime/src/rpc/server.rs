@@ -72,6 +72,7 @@ pub async fn serve(
         .serve_with_incoming_shutdown(connections(listener, cut.clone()), shutdown.clone().cancelled_owned());
     let mut server = std::pin::pin!(server);
     tokio::select! {
+        biased;
         served = &mut server => return served.map_err(ServeError),
         () = overdue(&clock, &shutdown, settings.drain_within) => {}
     }

@@ -157,6 +157,7 @@ impl Inner {
                 return self.apply(Command::Tail { after, wait });
             }
             tokio::select! {
+                biased;
                 () = &mut moved => {}
                 () = &mut over => return self.apply(Command::Tail { after, wait }),
             }
