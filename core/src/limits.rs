@@ -110,7 +110,10 @@ pub const LINK_DOWN_MAX: usize = 16_384;
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// A question is answered within this span, or as unavailable.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long a draining core goes on so that its edges and watchers can move.
-pub const DRAIN_NOTICE: Duration = Duration::from_millis(500);
+/// This part of the drain window a core goes on at most for edges and watchers that do not move: there is
+/// no other core, or they do not listen. 10 s; an edge moves within one.
+pub const DRAIN_WINDOW_PART: u32 = 3;
+/// How often a drain says how many are left.
+pub const DRAIN_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Entries of a page unless asked otherwise.
 pub const PAGE_SIZE_DEFAULT: usize = 500;

@@ -12,7 +12,7 @@ use presence_model::id::{EdgeName, RoomId, UserId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::task::DriverTask;
 use crate::driver::{
@@ -52,17 +52,28 @@ pub enum WatchEvent {
 #[error("the core is stopping")]
 pub struct Stopped;
 
+/// Streams that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Attached {
+    /// Links of edges.
+    pub links: usize,
+    /// Watches of edges and services.
+    pub watches: usize,
+}
+
 /// The way to the driver; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Handle {
     commands: mpsc::Sender<Command>,
+    attached: watch::Receiver<Attached>,
     keys: Arc<AtomicU64>,
 }
 
 impl Handle {
-    fn channel() -> (Self, mpsc::Receiver<Command>) {
+    fn channel() -> (Self, mpsc::Receiver<Command>, watch::Sender<Attached>) {
         let (commands, inbox) = mpsc::channel(DRIVER_INPUTS_MAX);
-        (Self { commands, keys: Arc::new(AtomicU64::new(1)) }, inbox)
+        let (sender, attached) = watch::channel(Attached::default());
+        (Self { commands, attached, keys: Arc::new(AtomicU64::new(1)) }, inbox, sender)
     }
 
     fn key(&self) -> u64 {
@@ -121,6 +132,12 @@ impl Handle {
         let key = QueryKey(self.key());
         self.send(Command::Ask(key, input(key), sender)).await?;
         answer.await.map_err(|_| Stopped)
+    }
+
+    /// How many streams are open, as that changes.
+    #[must_use]
+    pub fn attached(&self) -> watch::Receiver<Attached> {
+        self.attached.clone()
     }
 
     /// Tells links and watchers to go elsewhere.

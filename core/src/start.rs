@@ -14,11 +14,11 @@ use presence_runtime::tokens::Verifier;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Driver, DriverSettings};
-use crate::limits::{ANSWER_WITHIN, DRAIN_NOTICE};
+use crate::limits::{ANSWER_WITHIN, DRAIN_TOLD_EVERY, DRAIN_WINDOW_PART};
 use crate::metrics::CoreMetrics;
 use crate::service::{Api, routes};
 use crate::settings::Settings;
-use crate::shell::{DriverTask, Handle};
+use crate::shell::{Attached, DriverTask, Handle};
 use crate::store::LeaseStore;
 
 /// What a core uses of its process.
@@ -91,6 +91,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
         holder: settings.seed.rotate_left(32),
         seed: settings.seed,
     });
+    let drain_within = settings.timings.drain_window / DRAIN_WINDOW_PART;
     let (task, handle) = DriverTask::new(driver, store, clock.clone(), core_metrics);
     let tasks = Shutdown::new();
     tasks.spawn("driver", task.run(last.clone()));
@@ -116,7 +117,8 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
         tasks.spawn("admin", admin::serve(listener, metrics, readiness.clone(), clock.clone(), last.clone()));
     }
     readiness.ready();
-    let ending = Ending { shutdown, readiness: readiness.clone(), handle, streams, server_stop, last };
+    let ending =
+        Ending { shutdown, readiness: readiness.clone(), handle, drain_within, streams, server_stop, last };
     tasks.spawn("ending", ending.run(clock.clone(), tasks.clone()));
     Ok(Running { grpc, admin, readiness, clock, tasks })
 }
@@ -126,6 +128,7 @@ struct Ending {
     shutdown: Shutdown,
     readiness: Readiness,
     handle: Handle,
+    drain_within: Duration,
     streams: Shutdown,
     server_stop: CancellationToken,
     last: CancellationToken,
@@ -141,12 +144,31 @@ impl Ending {
         self.readiness.draining();
         if self.handle.drain().await.is_ok() {
             // Edges that heard it link elsewhere meanwhile; renewals keep flowing until they have.
-            clock.sleep(DRAIN_NOTICE).await;
+            wait_until_moved(&self.handle, &clock, self.drain_within).await;
         }
         self.streams.begin();
         self.server_stop.cancel();
         self.last.cancel();
         tasks.begin();
+    }
+}
+
+/// Waits until nobody is attached any more, for `within` at most, and says how many still are.
+async fn wait_until_moved(handle: &Handle, clock: &Clock, within: Duration) {
+    let mut attached = handle.attached();
+    let end = clock.now() + within;
+    loop {
+        let Attached { links, watches } = *attached.borrow_and_update();
+        tracing::info!(links, watches, "draining");
+        if links + watches == 0 || clock.now() >= end {
+            return;
+        }
+        let gone = attached.wait_for(|attached| *attached == Attached::default());
+        tokio::select! {
+            biased;
+            gone = gone => if gone.is_err() { return },
+            () = clock.sleep(DRAIN_TOLD_EVERY.min(within)) => {}
+        }
     }
 }
 

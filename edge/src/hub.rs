@@ -25,7 +25,6 @@ use presence_model::claim::{Claims, TokenRefusal};
 use presence_model::id::{ConnectionId, EdgeName, Incarnation, RegionId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{Hello, LinkDown, LinkUp, UnansweredJoin};
-use presence_model::reason::ReleaseReason;
 use presence_model::time::Mono;
 use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchUp};
@@ -41,6 +40,7 @@ use self::renewals::Renewals;
 use self::requests::Requests;
 use self::rooms::{RoomKey, Rooms};
 use self::table::Table;
+use self::uplink::Given;
 use crate::protocol::{ClientMessage, CloseCode, ErrorCode, Payload};
 
 /// A connection in the hub's table: reused after it closed, hence with a version.
@@ -164,7 +164,7 @@ pub struct Hub {
     renewals: Renewals,
     requests: Requests,
     /// Given up, and not yet said.
-    releasing: BTreeMap<ReleaseReason, Vec<LeaseId>>,
+    releasing: BTreeMap<Given, Vec<LeaseId>>,
     /// Joins whose answer will not be seen, and not yet said.
     unanswered: Vec<UnansweredJoin>,
     /// Connections to be looked at before an input is done.
@@ -254,6 +254,7 @@ impl Hub {
             rooms: count(self.rooms.len()),
             leases: count(self.leases.len()),
             link_up: self.link.is_up(),
+            draining: self.is_draining(),
             gaps: tally.gaps,
             differs: tally.differs,
             renewals_repeated: self.renewals.repeated,

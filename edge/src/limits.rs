@@ -39,6 +39,11 @@ pub const TOKEN_LEEWAY: Duration = Duration::from_secs(5);
 pub const TOKEN_WARNING: Duration = Duration::from_secs(30);
 /// The core ends sessions with their tokens; where it is not heard, the edge does so this much later.
 pub const TOKEN_END_SLACK: Duration = Duration::from_secs(2);
+/// This part of a drain's window its last client has from the moment at which it is to come back elsewhere to
+/// the end of its socket here; and so has each: 5 s, a slow handshake and a join.
+pub const DRAIN_OVERLAP_PART: u32 = 6;
+/// How often a drain says how many are left.
+pub const DRAIN_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A drained edge waits this long beyond its window for answers.
 pub const DRAIN_TAIL: Duration = Duration::from_secs(5);
 /// Reports of connections that wait for the hub. Beyond: connections stop reading until there is room; what

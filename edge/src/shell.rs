@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::seats::Seats;
 use crate::connection::{Report, Reports, What};
-use crate::hub::{Effect, Hub, Input};
-use crate::limits::TURN_MAX;
+use crate::hub::{Effect, Hub, HubCounts, Input};
+use crate::limits::{DRAIN_TOLD_EVERY, TURN_MAX};
 use crate::link::{self, Links};
 use crate::metrics::EdgeMetrics;
 
@@ -41,6 +41,8 @@ struct Running {
     /// Inputs that follow from effects.
     own: Vec<Input>,
     published: Mono,
+    /// When it was last said how far the drain is; none: there is none.
+    told: Option<Mono>,
     drained: bool,
 }
 
@@ -55,6 +57,7 @@ impl HubTask {
             effects: Vec::new(),
             own: Vec::new(),
             published,
+            told: None,
             drained: false,
         };
         running.handle(Input::Tick);
@@ -197,5 +200,17 @@ impl Running {
             self.task.linked.send_if_modified(|linked| !std::mem::replace(linked, true));
         }
         self.task.metrics.publish(counts);
+        self.tell_drain(&counts);
+    }
+
+    /// Operators wait for it, and look at the log meanwhile.
+    fn tell_drain(&mut self, counts: &HubCounts) {
+        let now = self.task.clock.now();
+        let is_due = self.told.is_none_or(|told| now.since(told) >= DRAIN_TOLD_EVERY);
+        if counts.draining && (is_due || self.drained) {
+            self.told = Some(now);
+            let HubCounts { connections, leases, restarted, .. } = *counts;
+            tracing::info!(clients = connections, leases, closed = restarted, "draining");
+        }
     }
 }

@@ -119,8 +119,8 @@ export interface ConnectionEvents {
 }
 
 export interface PresenceOptions {
-  /** The edge: wss://…/v1/ws */
-  url: string;
+  /** The edge: wss://…/v1/ws. Of several, one at a time is used, and another one when that goes. */
+  url: string | readonly string[];
   /** Called for each room at each connect, and before a token ends. */
   token: (request: { room: string; action: "join" | "watch" }) => string | Promise<string>;
   /** Release name of the application. */

@@ -15,8 +15,13 @@ const ANSWER_WITHIN_MS = 5_000;
 const OPEN_WITHIN_MS = 10_000;
 const GENERATION_MAX = Number.MAX_SAFE_INTEGER - 1;
 
+/** Ended from here: an open socket did not answer. Never on the wire. */
+const SILENT = 0;
 const NOT_BY_ITSELF = new Set([4400, 4410, 4413]);
 const TOKEN_FIRST = new Set([4401, 4403]);
+const AFTER_THE_HINT = new Set([1001, 1012, 1013]);
+/** Errors after which the same may go well a little later, or elsewhere. */
+const PASSING = new Set(["unavailable", "rate_limited"]);
 
 /** Full jitter: evenly from zero to a ceiling that doubles with each failure. */
 class Backoff {
@@ -27,14 +32,22 @@ class Backoff {
     this.#first = first;
   }
 
+  /** Whether the last attempt failed. */
+  get failed() {
+    return this.#failures > 0;
+  }
+
   next() {
     const ceiling = Math.min(this.#first * 2 ** Math.min(this.#failures, 16), RECONNECT_CEILING_MS);
     this.#failures += 1;
     return Math.random() * ceiling;
   }
 
-  reset(first = this.#first) {
+  startFrom(first) {
     this.#first = first;
+  }
+
+  reset() {
     this.#failures = 0;
   }
 }
@@ -107,6 +120,97 @@ class Identity {
   }
 }
 
+/** One socket to an edge. What it says, and that it ended, is told to its owner; after `close` nothing is. */
+class Line {
+  open = false;
+  connection = null;
+  /** When its edge wants it gone, by performance.now(). */
+  leaves = null;
+  #socket;
+  #owner;
+  #watchdog;
+  #heartbeatMs;
+  #pingSent = null;
+
+  constructor(url, heartbeatMs, owner) {
+    this.#owner = owner;
+    this.#heartbeatMs = heartbeatMs;
+    this.#socket = new WebSocket(url, ["presence.v1.json"]);
+    this.#socket.onmessage = ({ data }) => this.#receive(data);
+    this.#socket.onclose = ({ code }) => this.#end(code);
+    this.#guard(OPEN_WITHIN_MS);
+  }
+
+  send(message) {
+    if (this.open) this.#socket.send(JSON.stringify(message));
+  }
+
+  close() {
+    clearTimeout(this.#watchdog);
+    const socket = this.#socket;
+    this.#socket = null;
+    this.open = false;
+    if (socket === null) return;
+    socket.onmessage = socket.onclose = null;
+    socket.close(1000);
+  }
+
+  /** Asks whether it still works; given up if an earlier question went unanswered. */
+  check() {
+    if (this.#socket === null) return;
+    if (!this.open) {
+      this.#give(1006);
+    } else if (this.#pingSent !== null && performance.now() - this.#pingSent < 2 * ANSWER_WITHIN_MS) {
+      this.#give(SILENT);
+    } else {
+      // A page that slept through the answer asks again: it was away, not the edge.
+      this.#pingSent = performance.now();
+      this.send({ t: "ping", at: this.#owner.reached(this) });
+      this.#guard(Math.min(ANSWER_WITHIN_MS, this.#heartbeatMs));
+    }
+  }
+
+  #receive(data) {
+    if (this.#socket === null) return;
+    this.#pingSent = null;
+    this.#guard(this.#heartbeatMs);
+    let message;
+    try {
+      message = JSON.parse(data);
+    } catch {
+      return;
+    }
+    if (message.t === "hello") {
+      this.open = true;
+      this.connection = message.connection;
+      this.#heartbeatMs = message.heartbeat_ms;
+      this.#guard(this.#heartbeatMs);
+    } else if (message.t === "reconnect") {
+      this.leaves = performance.now() + message.after_ms;
+    }
+    this.#owner.said(this, message);
+  }
+
+  #end(code) {
+    if (this.#socket === null) return;
+    clearTimeout(this.#watchdog);
+    this.#socket = null;
+    this.open = false;
+    this.#owner.ended(this, code);
+  }
+
+  #give(code) {
+    this.close();
+    this.#owner.ended(this, code);
+  }
+
+  /** No frame for a while: ask, and give the socket up only if the question goes unanswered. */
+  #guard(afterMs) {
+    clearTimeout(this.#watchdog);
+    this.#watchdog = setTimeout(() => this.check(), afterMs);
+  }
+}
+
 /** A room: its members as they are now, and what happens to them. */
 export class Room {
   #presence;
@@ -117,6 +221,7 @@ export class Room {
   #freshness = new Map();
   #retry;
   #asking = false;
+  #asked = null;
   #paging = null;
   #revision = null;
   #token = null;
@@ -182,17 +287,19 @@ export class Room {
     this.#token = await this.#presence.token(this);
   }
 
-  /** @internal */
-  async enter() {
+  /** @internal Asks to be let in, on this line. */
+  async enter(line = this.#presence.line) {
     if (this.#asking || this.status === "ended") return;
     clearTimeout(this.#retry);
     this.#asking = true;
     try {
       if (this.#token === null) await this.prepare();
       const token = this.#token;
-      if (this.status !== "ended" && this.#presence.isOpen) {
+      const speaks = this.#presence.speaksOver(line) ? line : this.#presence.line;
+      if (this.status !== "ended" && speaks?.open) {
         this.#token = null;
-        this.#request(token);
+        this.#asked = speaks;
+        this.#request(token, speaks);
       }
     } catch (error) {
       this.tokenFailed(error);
@@ -207,17 +314,22 @@ export class Room {
     this.#events.emit("error", { code: "token", message: String(error) });
   }
 
-  #request(token) {
+  /** @internal Whether it asked to be let in on this line. */
+  hasAsked(line) {
+    return this.#asked === line;
+  }
+
+  #request(token, line) {
     const since = this.cursor ?? undefined;
     const client = this.#presence.client;
     if (this.action === "watch") {
-      this.#presence.send({ t: "watch", room: this.name, token, since, client });
+      line.send({ t: "watch", room: this.name, token, since, client });
       return;
     }
     this.#identity.raise();
     const { session, generation } = this.#identity;
     this.#told = JSON.stringify(this.#wanted);
-    this.#presence.send({
+    line.send({
       t: "join", room: this.name, token, session, generation, ...this.#wanted, since, watch: true, client,
     });
   }
@@ -409,14 +521,19 @@ export class Room {
 
   /** @internal The socket is gone: the list stays, and says that it is stale. */
   disconnected() {
+    this.moved();
+    this.#token = null;
+    if (this.status !== "ended") this.become("reconnecting");
+  }
+
+  /** @internal Another socket speaks for it from here on. Nothing shows. */
+  moved() {
     this.#inside = false;
     this.#paging = null;
     this.#revision = null;
-    this.#token = null;
     // How fresh a region is, is the word of one connection.
     this.#freshness.clear();
     clearTimeout(this.#retry);
-    if (this.status !== "ended") this.become("reconnecting");
   }
 
   /** @internal This id belongs to another connection. */
@@ -447,31 +564,41 @@ function same(a, b) {
 /** A connection to presence: one socket, any number of rooms up to the edge's limit. */
 export class Presence {
   #options;
+  #urls;
+  #place;
   #rooms = new Map();
-  #socket = null;
-  #open = false;
+  #line = null;
+  /** Comes in elsewhere while the current one still serves. */
+  #next = null;
+  /** Served before, and is closed once the rooms of `#awaited` are answered by the current one. */
+  #old = null;
+  #awaited = new Set();
   #backoff = new Backoff(FIRST_RECONNECT_MS);
   #events = new Events();
   #timer;
-  #watchdog;
+  #moveTimer;
+  #oldTimer;
   #heartbeatMs = HEARTBEAT_MS;
-  #pingSent = null;
   #preparing = false;
   #closed = false;
   #stopListening = [];
 
   /**
    * @param {object} options
-   * @param {string} options.url the edge: wss://…/v1/ws
+   * @param {string | string[]} options.url the edge: wss://…/v1/ws; of several, one at a time is used
    * @param {(request: {room: string, action: string}) => string | Promise<string>} options.token
    * @param {string} [options.client] release name of the application
    * @param {Storage | null} [options.storage] where session ids are kept; sessionStorage by default
    */
   constructor(options) {
-    if (typeof options?.url !== "string") throw new TypeError("url is required");
+    const urls = [options?.url].flat();
+    if (urls.length === 0 || urls.some((url) => typeof url !== "string")) throw new TypeError("url is required");
     if (typeof options.token !== "function") throw new TypeError("token must be a function");
     this.#options = options;
-    this.url = options.url;
+    this.#urls = urls;
+    // Anywhere, so that all pages do not begin at the same edge.
+    this.#place = Math.floor(Math.random() * urls.length);
+    this.url = urls[0];
     this.client = options.client;
     this.connection = null;
     this.#listenToThePage();
@@ -479,7 +606,17 @@ export class Presence {
 
   /** Whether messages can be sent now. */
   get isOpen() {
-    return this.#open;
+    return this.#line?.open ?? false;
+  }
+
+  /** @internal */
+  get line() {
+    return this.#line;
+  }
+
+  /** @internal False: another one has taken over meanwhile. */
+  speaksOver(line) {
+    return line !== null && (line === this.#line || line === this.#next);
   }
 
   /** Rooms by name. */
@@ -506,20 +643,20 @@ export class Presence {
   close() {
     for (const room of [...this.#rooms.values()]) room.leave();
     this.#closed = true;
-    this.#drop(1000);
+    this.#drop();
     for (const stop of this.#stopListening) stop();
   }
 
   /** Does not wait any longer: for who knows that the network is back before the page is told "online". */
   retry() {
     if (this.#closed) return;
-    if (this.#open) this.#check();
-    else if (this.#socket === null && this.#rooms.size > 0) this.#connect();
+    if (this.isOpen) this.#line.check();
+    else if (this.#line === null && this.#rooms.size > 0) this.#connect();
   }
 
   /** Closes the socket without goodbye and comes back: a blip, as networks make them. */
   blip() {
-    this.#drop(1000);
+    this.#drop();
     this.#lost(1000, 0);
   }
 
@@ -529,8 +666,8 @@ export class Presence {
     const storage = this.#options.storage === undefined ? sessionStorageIfAny() : this.#options.storage;
     const room = new Room(this, name, action, profile, storage);
     this.#rooms.set(name, room);
-    if (this.#open) room.enter();
-    else if (this.#socket === null && this.#timer === undefined && !this.#preparing) this.#connect();
+    if (this.isOpen) room.enter();
+    else if (this.#line === null && this.#timer === undefined && !this.#preparing) this.#connect();
     return room;
   }
 
@@ -541,130 +678,217 @@ export class Presence {
 
   /** @internal */
   send(message) {
-    if (this.#open) this.#socket.send(JSON.stringify(message));
+    this.#line?.send(message);
   }
 
   /** @internal */
   forget(room) {
     if (this.#rooms.get(room.name) !== room) return;
     this.#rooms.delete(room.name);
-    if (this.#rooms.size === 0) {
-      // The goodbye is on its way before the socket closes.
-      this.#drop(1000);
-      clearTimeout(this.#timer);
-      this.#timer = undefined;
-    }
+    this.#answered(room.name);
+    // The goodbye is on its way before the socket closes.
+    if (this.#rooms.size === 0) this.#drop();
   }
 
   async #connect() {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     if (this.#preparing || this.#closed || this.#rooms.size === 0) return;
+    const prepared = await this.#prepare();
+    if (this.#closed || this.#rooms.size === 0 || this.#line !== null) return;
+    if (prepared) this.#line = this.#dial();
+    else this.#timer = setTimeout(() => this.#connect(), this.#backoff.next());
+  }
+
+  /** Tokens first: the edge waits only so long for the first message. False: not one was to be had. */
+  async #prepare() {
     this.#preparing = true;
     const rooms = [...this.#rooms.values()];
     const prepared = await Promise.allSettled(rooms.map((room) => room.prepare()));
     this.#preparing = false;
     prepared.forEach(({ status, reason }, at) => status === "rejected" && rooms[at].tokenFailed(reason));
-    if (this.#closed || this.#rooms.size === 0 || this.#socket !== null) return;
-    if (prepared.every(({ status }) => status === "rejected")) {
-      this.#timer = setTimeout(() => this.#connect(), this.#backoff.next());
-      return;
-    }
-    this.#dial();
+    return prepared.some(({ status }) => status === "fulfilled");
   }
 
   #dial() {
-    const socket = new WebSocket(this.url, ["presence.v1.json"]);
-    this.#socket = socket;
-    this.#guard(OPEN_WITHIN_MS);
-    // What an old socket still has to say concerns nobody.
-    const current = (act) => (event) => this.#socket === socket && act(event);
-    socket.onmessage = current(({ data }) => this.#receive(data));
-    socket.onclose = current(({ code }) => this.#lost(code));
+    return new Line(this.#urls[this.#place], this.#heartbeatMs, {
+      said: (line, message) => this.#said(line, message),
+      ended: (line, code) => this.#ended(line, code),
+      reached: (line) => (line === this.#line ? this.#reached() : {}),
+    });
   }
 
-  #receive(data) {
-    this.#pingSent = null;
-    this.#guard(this.#heartbeatMs);
-    let message;
-    try {
-      message = JSON.parse(data);
-    } catch {
-      return;
+  /** The next attempt goes to the next edge, if there are several to choose from. */
+  #elsewhere() {
+    this.#place = (this.#place + 1) % this.#urls.length;
+  }
+
+  /** Revisions by room. */
+  #reached() {
+    const at = {};
+    for (const room of this.#rooms.values()) {
+      if (room.revision !== null) Object.defineProperty(at, room.name, { value: room.revision, enumerable: true });
     }
+    return at;
+  }
+
+  #said(line, message) {
     if (message.t === "hello") {
-      this.#open = true;
-      this.connection = message.connection;
       this.#heartbeatMs = message.heartbeat_ms;
-      this.#backoff.reset(message.reconnect_ms);
-      this.#guard(this.#heartbeatMs);
-      this.#events.emit("connection", message.connection);
+      this.#backoff.startFrom(message.reconnect_ms);
+    }
+    if (line === this.#line) this.#hear(message);
+    else if (line === this.#next) this.#hearNext(message);
+  }
+
+  #hear(message) {
+    if (message.t === "hello") {
+      this.#opened();
       for (const room of this.#rooms.values()) room.enter();
     } else if (message.t === "reconnect") {
       this.#events.emit("reconnect", { after: message.after_ms, reason: message.reason });
-      this.#timer = setTimeout(() => {
-        this.#drop(1000);
-        this.#lost(1012, 0);
-      }, message.after_ms);
+      this.#moveLater(message.after_ms);
     } else if (message.room !== undefined) {
-      this.#rooms.get(message.room)?.receive(message);
+      this.#hearRoom(message);
     } else if (message.t === "error") {
       this.#events.emit("error", message);
     }
   }
 
-  /** No frame for a while: ask, and give the socket up only if the question goes unanswered. */
-  #guard(afterMs) {
-    clearTimeout(this.#watchdog);
-    this.#watchdog = setTimeout(() => this.#check(), afterMs);
+  #hearRoom(message) {
+    const room = this.#rooms.get(message.room);
+    if (message.t === "ended" && message.reason === "superseded" && this.#next?.open && room?.hasAsked(this.#next)) {
+      // By ourselves: the core has let us in elsewhere.
+      this.#promote();
+      return;
+    }
+    if (message.t !== "error" && message.t !== "ended") this.#backoff.reset();
+    this.#answered(message.room);
+    room?.receive(message);
   }
 
-  #check() {
-    if (this.#socket === null) return;
-    if (!this.#open) {
-      this.#drop(1000);
-      this.#lost(1006);
-    } else if (this.#pingSent !== null && performance.now() - this.#pingSent < 2 * ANSWER_WITHIN_MS) {
-      this.#drop(1000);
-      this.#lost(1006, 0);
-    } else {
-      // A page that slept through the answer asks again: it was away, not the edge.
-      const at = {};
-      for (const room of this.#rooms.values()) {
-        if (room.revision !== null) Object.defineProperty(at, room.name, { value: room.revision, enumerable: true });
-      }
-      this.#pingSent = performance.now();
-      this.send({ t: "ping", at });
-      this.#guard(Math.min(ANSWER_WITHIN_MS, this.#heartbeatMs));
+  #opened() {
+    this.connection = this.#line.connection;
+    this.#events.emit("connection", this.connection);
+  }
+
+  #moveLater(afterMs) {
+    clearTimeout(this.#moveTimer);
+    this.#moveTimer = setTimeout(() => this.#move(), afterMs);
+  }
+
+  /** Comes in elsewhere; the current socket serves until that has gone well, or until it is closed. */
+  async #move() {
+    if (this.#closed || !this.isOpen || this.#next !== null || this.#preparing) return;
+    const from = this.#line;
+    const prepared = await this.#prepare();
+    if (this.#closed || this.#line !== from || this.#rooms.size === 0) return;
+    if (!prepared) {
+      this.#moveLater(this.#backoff.next());
+      return;
+    }
+    this.#elsewhere();
+    this.#next = this.#dial();
+  }
+
+  #hearNext(message) {
+    if (message.t === "hello") {
+      for (const room of this.#rooms.values()) room.enter(this.#next);
+    } else if (message.t === "reconnect") {
+      // Another that goes.
+      this.#stay(message.after_ms);
+    } else if (message.t === "error" && PASSING.has(message.code)) {
+      this.#stay(message.retry_after_ms ?? 0);
+    } else if (message.room !== undefined) {
+      this.#promote();
+      this.#hearRoom(message);
     }
   }
 
-  #drop(code) {
-    clearTimeout(this.#watchdog);
-    const socket = this.#socket;
-    this.#socket = null;
-    this.#open = false;
-    this.#pingSent = null;
-    if (socket === null) return;
-    socket.onmessage = socket.onclose = null;
-    socket.close(code);
+  /** The new socket was of no use: tries another one, while the current one lasts. */
+  #stay(afterMs) {
+    this.#next?.close();
+    this.#next = null;
+    this.#moveLater(Math.max(this.#backoff.next(), afterMs));
+  }
+
+  /** The new socket serves from here on. Rooms keep their lists and say nothing. */
+  #promote() {
+    this.#old?.close();
+    this.#old = this.#line;
+    this.#line = this.#next;
+    this.#next = null;
+    this.#opened();
+    this.#awaited = new Set(this.#rooms.keys());
+    for (const room of this.#rooms.values()) {
+      room.moved();
+      if (!room.hasAsked(this.#line)) room.enter();
+    }
+    clearTimeout(this.#oldTimer);
+    this.#oldTimer = setTimeout(() => this.#letGo(), ANSWER_WITHIN_MS);
+    if (this.#line.leaves !== null) this.#moveLater(this.#line.leaves - performance.now());
+  }
+
+  #answered(room) {
+    if (this.#old !== null && this.#awaited.delete(room) && this.#awaited.size === 0) this.#letGo();
+  }
+
+  #letGo() {
+    clearTimeout(this.#oldTimer);
+    this.#old?.close();
+    this.#old = null;
+  }
+
+  #ended(line, code) {
+    if (line === this.#next) {
+      this.#next = null;
+      this.#stay(0);
+    } else if (line === this.#old) {
+      this.#letGo();
+    } else if (line === this.#line && this.#next?.open) {
+      this.#promote();
+      this.#letGo();
+    } else if (line === this.#line) {
+      this.#elsewhere();
+      this.#lost(code, this.#waitAfter(code, line.leaves));
+    }
+  }
+
+  /** Milliseconds; undefined: as the backoff says. */
+  #waitAfter(code, leaves) {
+    if (code === SILENT) return 0;
+    if (leaves === null || !AFTER_THE_HINT.has(code)) return undefined;
+    const left = Math.max(0, leaves - performance.now());
+    return left > 0 || !this.#backoff.failed ? left : undefined;
+  }
+
+  /** Lets every socket go, and waits for nothing. */
+  #drop() {
+    for (const timer of [this.#timer, this.#moveTimer]) clearTimeout(timer);
+    this.#timer = undefined;
+    this.#letGo();
+    this.#next?.close();
+    this.#line?.close();
+    this.#next = this.#line = null;
   }
 
   #lost(code, afterMs) {
-    clearTimeout(this.#watchdog);
     clearTimeout(this.#timer);
+    clearTimeout(this.#moveTimer);
     this.#timer = undefined;
-    this.#socket = null;
-    this.#open = false;
+    this.#letGo();
+    // One that is still being opened goes on, as the only one.
+    this.#line = this.#next;
+    this.#next = null;
     this.connection = null;
-    this.#events.emit("closed", { code });
+    this.#events.emit("closed", { code: code === SILENT ? 1006 : code });
     this.#events.emit("connection", null);
     for (const room of [...this.#rooms.values()]) {
       if (NOT_BY_ITSELF.has(code)) room.end(`closed ${code}`);
       else room.disconnected();
       if (code === 4409) room.yieldIdentity();
     }
-    if (this.#closed || this.#rooms.size === 0) return;
+    if (this.#closed || this.#rooms.size === 0 || this.#line !== null) return;
     if (TOKEN_FIRST.has(code)) this.#backoff.next();
     const wait = afterMs ?? this.#backoff.next();
     this.#timer = setTimeout(() => this.#connect(), wait);

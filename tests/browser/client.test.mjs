@@ -261,17 +261,6 @@ for (const code of [4400, 4410, 4413]) {
   });
 }
 
-test("a reconnect hint is honoured: the socket stays open until then", async () => {
-  const { room, socket } = await joined(present());
-  socket.says(snapshot("r", 5, [member("a")]));
-  socket.says({ t: "reconnect", after_ms: 60, reason: "drain" });
-  await settled();
-  assert.equal(socket.closedWith, undefined);
-  assert.equal(room.status, "live");
-  await eventually(() => FakeSocket.all.length === 2);
-  assert.equal(socket.closedWith, 1000);
-});
-
 test("an expiring token is refreshed in band", async () => {
   let count = 0;
   const { socket } = await joined(present({ token: () => `token-${(count += 1)}` }));

@@ -9,10 +9,10 @@ use futures::{FutureExt as _, StreamExt as _};
 use presence_model::time::millis;
 use presence_runtime::clock::Clock;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Command, Handle, LinkEvent, WatchEvent};
+use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
 use crate::driver::{
     Answer, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, StoreOp, TransitionLine,
     WatchKey,
@@ -31,6 +31,7 @@ pub struct DriverTask {
     clock: Clock,
     metrics: Arc<CoreMetrics>,
     inbox: mpsc::Receiver<Command>,
+    attached: watch::Sender<Attached>,
     links: BTreeMap<LinkKey, mpsc::Sender<LinkEvent>>,
     watches: BTreeMap<WatchKey, mpsc::Sender<WatchEvent>>,
     questions: BTreeMap<QueryKey, Answering>,
@@ -48,13 +49,14 @@ impl DriverTask {
         clock: Clock,
         metrics: Arc<CoreMetrics>,
     ) -> (Self, Handle) {
-        let (handle, inbox) = Handle::channel();
+        let (handle, inbox, attached) = Handle::channel();
         let task = Self {
             driver,
             store,
             clock,
             metrics,
             inbox,
+            attached,
             links: BTreeMap::new(),
             watches: BTreeMap::new(),
             questions: BTreeMap::new(),
@@ -88,7 +90,13 @@ impl DriverTask {
             if self.driver.poll_timeout().is_some_and(|due| due <= self.clock.now()) {
                 self.feed(Input::Tick);
             }
+            self.tell_attached();
         }
+    }
+
+    fn tell_attached(&self) {
+        let now = Attached { links: self.links.len(), watches: self.watches.len() };
+        self.attached.send_if_modified(|told| std::mem::replace(told, now) != now);
     }
 
     fn take(&mut self, command: Command) {

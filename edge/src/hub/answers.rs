@@ -10,6 +10,7 @@ use super::requests::Request;
 use super::rooms::RoomKey;
 use super::sessions::warn_at;
 use super::table::{Session, Showing, Standing, Unsaid};
+use super::uplink::Given;
 use super::{ConnKey, Cx, Effect, Hub};
 use crate::limits::FIRST_MESSAGE_WITHIN;
 use crate::protocol::codes::{RefusalMeans, Told};
@@ -357,6 +358,8 @@ impl Hub {
     /// Takes a connection out of the table and releases what it held.
     pub(super) fn give_up(&mut self, key: ConnKey, reason: ReleaseReason, cx: &Cx<'_>) {
         let Some(conn) = self.conns.remove(key) else { return };
+        // Whoever was told to come back later is waited for until then, whatever ended it.
+        let given = conn.leaving.as_deref().map_or(reason.into(), |at| Given::drain(at.back, cx.now));
         for stay in conn.stays {
             if let Some(session) = stay.session.as_deref() {
                 let leases = match session.standing {
@@ -369,7 +372,7 @@ impl Hub {
                 };
                 self.forget_session(session);
                 if let Some(lease) = leases {
-                    self.release(reason, lease);
+                    self.release(given, lease);
                 }
             }
             self.leave_room(stay.room, stay.showing, cx.now);

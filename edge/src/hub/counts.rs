@@ -24,10 +24,14 @@ pub struct HubCounts {
     pub leases: u64,
     /// Whether the link is up: welcomed and heard.
     pub link_up: bool,
+    /// Whether this edge goes.
+    pub draining: bool,
     /// Connections accepted.
     pub accepted: u64,
     /// Connections given up for silence.
     pub silent: u64,
+    /// Connections closed since this edge goes: they had not gone by themselves.
+    pub restarted: u64,
     /// Connections shed: they did not read.
     pub slow: u64,
     /// Connections closed for flooding: they said too much, or asked without reading.

@@ -1,4 +1,7 @@
 //! Going: every client is told when to come back elsewhere, and the core is told last.
+//!
+//! Each is told its own moment, spread over the window. Its socket stays open for a while beyond that, so
+//! that it can be in elsewhere before it lets go here; who is not gone by then is closed.
 
 use std::time::Duration;
 
@@ -7,7 +10,7 @@ use presence_model::time::Mono;
 use rand::RngExt as _;
 
 use super::{ConnKey, Cx, Effect, Hub};
-use crate::limits::DRAIN_TAIL;
+use crate::limits::{DRAIN_OVERLAP_PART, DRAIN_TAIL};
 use crate::protocol::ServerMessage;
 
 /// A drain under way.
@@ -17,6 +20,15 @@ pub(super) struct Draining {
     done: bool,
 }
 
+/// When a connection goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaving {
+    /// Its client was told to come back elsewhere then.
+    pub(super) back: Mono,
+    /// It is closed then.
+    pub(super) closes: Mono,
+}
+
 impl Draining {
     pub(super) fn due(&self) -> Option<Mono> {
         (!self.done).then_some(self.until)
@@ -24,6 +36,10 @@ impl Draining {
 }
 
 impl Hub {
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
     pub(super) fn is_drained(&self) -> bool {
         self.drain.as_ref().is_some_and(|drain| drain.done)
     }
@@ -33,26 +49,28 @@ impl Hub {
             return;
         }
         let window = self.timings.drain_window;
+        let overlap = window / DRAIN_OVERLAP_PART;
         self.drain = Some(Draining { until: cx.now + window + DRAIN_TAIL, done: false });
         let keys = self.conns.keys();
         let count = keys.len().max(1) as f64;
         for (place, key) in keys.into_iter().enumerate() {
             let part = (place as f64 + self.chance.random_range(0.0..1.0)) / count;
-            self.send_away(key, window.mul_f64(part), cx);
+            self.send_away(key, ((window - overlap).mul_f64(part), overlap), cx);
         }
     }
 
-    /// Whoever comes while this edge goes is sent on at once.
+    /// Whoever comes while this edge goes is sent on at once: there is nothing to hand over.
     pub(super) fn drain_newcomer(&mut self, key: ConnKey, cx: &mut Cx<'_>) {
         if self.drain.is_some() {
-            self.send_away(key, Duration::ZERO, cx);
+            self.send_away(key, (Duration::ZERO, Duration::ZERO), cx);
         }
     }
 
-    fn send_away(&mut self, key: ConnKey, after: Duration, cx: &mut Cx<'_>) {
+    fn send_away(&mut self, key: ConnKey, (after, overlap): (Duration, Duration), cx: &mut Cx<'_>) {
         self.notify(key, &ServerMessage::Reconnect { after, reason: "drain" }, cx);
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.drains = Some(cx.now + after);
+            let back = cx.now + after;
+            conn.leaving = Some(Box::new(Leaving { back, closes: back + overlap }));
         }
         self.arm(key);
     }

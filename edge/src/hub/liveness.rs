@@ -107,7 +107,8 @@ impl Hub {
     /// When a connection has to be looked at.
     fn due_of(&self, conn: &Conn) -> Mono {
         let mut due = conn.next_ping.min(self.silent_at(conn));
-        for at in [conn.roomless, conn.drains].into_iter().flatten() {
+        let leaving = conn.leaving.as_deref().map(|leaving| leaving.closes);
+        for at in [conn.roomless, leaving].into_iter().flatten() {
             due = due.min(at);
         }
         for stay in &conn.stays {
@@ -162,13 +163,15 @@ impl Hub {
     fn look_at(&mut self, key: ConnKey, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get(key) else { return };
         let silent = self.silent_at(conn) <= cx.now;
-        let (roomless, drains, code) = (conn.roomless, conn.drains, conn.roomless_code);
+        let (roomless, code) = (conn.roomless, conn.roomless_code);
+        let leaves = conn.leaving.as_deref().is_some_and(|leaving| leaving.closes <= cx.now);
         let ping = conn.next_ping <= cx.now;
         if silent {
             self.counts.silent += 1;
             return self.close(key, CloseCode::Silent, ReleaseReason::TransportLost, cx);
         }
-        if drains.is_some_and(|at| at <= cx.now) {
+        if leaves {
+            self.counts.restarted += 1;
             return self.close(key, CloseCode::Restart, ReleaseReason::Drain, cx);
         }
         if roomless.is_some_and(|at| at <= cx.now) {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use presence_model::id::{RoomId, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{LinkUp, RequestId, UnansweredJoin};
-use presence_model::reason::ReleaseReason;
 use presence_model::time::Mono;
 
 use super::ConnKey;
 use super::rooms::RoomKey;
+use super::uplink::Given;
 use crate::limits::JOINS_IN_FLIGHT_MAX;
 
 /// A request without its answer.
@@ -22,7 +22,7 @@ pub(super) enum Request {
     /// Something new about a session.
     Update { key: ConnKey, room: RoomKey, up: Box<LinkUp> },
     /// Transports given up.
-    Release { leases: Vec<LeaseId>, reason: ReleaseReason, unanswered: Vec<UnansweredJoin> },
+    Release { leases: Vec<LeaseId>, given: Given, unanswered: Vec<UnansweredJoin> },
     /// Goodbye.
     Leave { lease: LeaseId, room: RoomId, user: UserId },
 }

@@ -40,7 +40,7 @@ impl Hub {
             timer: Mono(Duration::MAX),
             roomless: Some(cx.now + FIRST_MESSAGE_WITHIN),
             roomless_code: CloseCode::Silent,
-            drains: None,
+            leaving: None,
             outbox: Vec::new(),
             writing: false,
             dirty: false,

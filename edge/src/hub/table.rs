@@ -11,6 +11,7 @@ use presence_model::time::{Mono, StoreTime};
 use smol_str::SmolStr;
 
 use super::ConnKey;
+use super::drain::Leaving;
 use super::rooms::RoomKey;
 use crate::protocol::{CloseCode, Payload, Since};
 
@@ -26,8 +27,8 @@ pub(super) struct Conn {
     pub(super) roomless: Option<Mono>,
     /// With which code: what was last said to it while roomless.
     pub(super) roomless_code: CloseCode,
-    /// Told to come back elsewhere; closed then.
-    pub(super) drains: Option<Mono>,
+    /// Told to come back elsewhere. Boxed: nearly always there is nothing of the kind.
+    pub(super) leaving: Option<Box<Leaving>>,
     /// Answers that wait for the socket.
     pub(super) outbox: Vec<Payload>,
     /// Handed out and not yet reported as written.
@@ -245,7 +246,7 @@ mod tests {
             timer: Mono::default(),
             roomless: None,
             roomless_code: CloseCode::Silent,
-            drains: None,
+            leaving: None,
             outbox: Vec::new(),
             writing: false,
             dirty: false,

@@ -18,6 +18,29 @@ use crate::limits::RENEWAL_BATCH_MAX;
 use crate::protocol::codes::Told;
 use crate::protocol::{ErrorCode, Since};
 
+/// Why a transport is given up, and what its client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Given {
+    pub(super) reason: ReleaseReason,
+    /// What is left of the span after which it was to come back, in whole seconds: so that few differ.
+    pub(super) hint_s: u32,
+}
+
+impl From<ReleaseReason> for Given {
+    fn from(reason: ReleaseReason) -> Self {
+        Self { reason, hint_s: 0 }
+    }
+}
+
+impl Given {
+    /// Because this edge goes: the client was told to come back elsewhere then.
+    pub(super) fn drain(back: Mono, now: Mono) -> Self {
+        let left = back.since(now);
+        let whole = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        Self { reason: ReleaseReason::Drain, hint_s: u32::try_from(whole).unwrap_or(u32::MAX) }
+    }
+}
+
 impl Hub {
     /// Says a request over the link, if it is up.
     pub(super) fn say(&mut self, id: RequestId, cx: &mut Cx<'_>) {
@@ -35,11 +58,11 @@ impl Hub {
             },
             Request::Unwanted(_) => return,
             Request::Update { up, .. } => LinkUp::clone(up),
-            Request::Release { leases, reason, unanswered } => LinkUp::Release {
+            Request::Release { leases, given, unanswered } => LinkUp::Release {
                 request: id,
                 leases: leases.clone(),
-                reason: *reason,
-                hint: Duration::ZERO,
+                reason: given.reason,
+                hint: Duration::from_secs(given.hint_s.into()),
                 unanswered: unanswered.clone(),
             },
             Request::Leave { lease, room, user } => {
@@ -131,9 +154,9 @@ impl Hub {
     }
 
     /// Gives a lease up; said before this input is done.
-    pub(super) fn release(&mut self, reason: ReleaseReason, lease: LeaseId) {
+    pub(super) fn release(&mut self, given: impl Into<Given>, lease: LeaseId) {
         self.forget_lease(lease);
-        self.releasing.entry(reason).or_default().push(lease);
+        self.releasing.entry(given.into()).or_default().push(lease);
     }
 
     /// Its client is gone: the core is told what to do with a join whose answer nobody waits for.
@@ -160,9 +183,9 @@ impl Hub {
             return;
         }
         let due = cx.now + self.timings.ack_within;
-        for (reason, leases) in std::mem::take(&mut self.releasing) {
+        for (given, leases) in std::mem::take(&mut self.releasing) {
             for leases in leases.chunks(RENEWAL_BATCH_MAX) {
-                let request = Request::Release { leases: leases.to_vec(), reason, unanswered: Vec::new() };
+                let request = Request::Release { leases: leases.to_vec(), given, unanswered: Vec::new() };
                 let id = self.requests.add(request, due);
                 self.say(id, cx);
             }
@@ -171,7 +194,7 @@ impl Hub {
         for unanswered in unanswered.chunks(RENEWAL_BATCH_MAX / 8) {
             let request = Request::Release {
                 leases: Vec::new(),
-                reason: ReleaseReason::TransportLost,
+                given: ReleaseReason::TransportLost.into(),
                 unanswered: unanswered.to_vec(),
             };
             let id = self.requests.add(request, due);
