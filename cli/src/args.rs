@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use presence_runtime::config::TimingFlags;
+use presence_runtime::config::{ConfigFlags, TimingFlags};
 use presence_runtime::telemetry::LogFlags;
 
 /// Presence: who is here, without flicker and without ghosts.
@@ -39,7 +39,7 @@ pub(crate) enum Command {
 /// Where to run.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Timers default to heartbeat 3s, lease-ttl 12s, grace 5s, so that things happen while you watch.\nProduction defaults are 15s, 45s and 12s.\n\nExamples:\n  presence dev\n  presence dev --listen 127.0.0.1:0 --json\n  presence dev --heartbeat 1s --lease-ttl 3s --grace 1s"
+    after_help = "Timers default to heartbeat 3s, lease-ttl 12s, grace 5s, so that things happen while you watch.\nProduction defaults are 15s, 45s and 12s.\n\nExamples:\n  presence dev\n  presence dev --listen 127.0.0.1:0 --json\n  presence dev --heartbeat 1s --lease-ttl 3s --grace 1s\n\nA file given with --config may also have room classes:\n  [[class]]\n  name = \"trading\"\n  match = \"trading:*\"\n  heartbeat = \"1s\"\n  lease_ttl = \"3s\"\n  grace = \"1s\""
 )]
 pub(crate) struct DevArgs {
     /// Where browsers connect; also serves the playground (127.0.0.1:4700). Port 0 picks a free one.
@@ -56,6 +56,8 @@ pub(crate) struct DevArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) timings: DevTimings,
+    #[command(flatten)]
+    pub(crate) config: ConfigFlags,
     #[command(flatten)]
     pub(crate) logs: LogFlags,
 }

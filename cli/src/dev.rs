@@ -21,6 +21,7 @@ use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
 use presence_edge::http::{AcceptObserver, ExtraHttp, WS_PATH};
 use presence_edge::settings::Origins;
 use presence_edge::start as edge;
+use presence_model::class::{Class, Classes, RoomTimings};
 use presence_model::id::{EdgeName, RegionId};
 use presence_model::time::millis;
 use presence_model::timing::{Timings, TimingsGiven};
@@ -45,10 +46,15 @@ const CONNECTIONS_MAX: usize = 10_000;
 
 /// Runs until a signal.
 pub(crate) fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
-    let settings = match DevSettings::check(&args) {
+    let settings = match DevSettings::check(&args, std::env::vars_os()) {
         Ok(settings) => settings,
         Err(mistakes) => return Ok(refuse(&mistakes)),
     };
+    if args.config.print_config || args.config.check {
+        let good = "the configuration is good";
+        paint::line(if args.config.print_config { settings.shown.trim_end() } else { good })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     // The addresses are to be read.
     if let Err(bad) = telemetry::install(&args.logs.quiet(), &Clock::system()) {
         return Ok(refuse(&bad));
@@ -94,7 +100,7 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
     let relay_ends = world.shutdown.child();
     relay_ends
         .spawn("relay", relay::run(listener, edge.listen, world.network.clone(), cuts, core_ends.token()));
-    announce(settings.json, &addresses, &world.timings)?;
+    announce(&settings, &addresses)?;
 
     let told = world.shutdown.token();
     let stopping = async {
@@ -151,6 +157,7 @@ impl World {
             region: self.region.clone(),
             name: "dev".to_owned(),
             timings: self.timings,
+            classes: dev.classes.clone(),
             seed: rand::random(),
         };
         let deps = core::Deps {
@@ -221,9 +228,9 @@ impl World {
     }
 }
 
-fn announce(json: bool, addresses: &Addresses, timings: &Timings) -> anyhow::Result<()> {
+fn announce(settings: &DevSettings, addresses: &Addresses) -> anyhow::Result<()> {
     let Addresses { http, grpc, admin } = addresses;
-    if json {
+    if settings.json {
         let line = serde_json::json!({
             "ws": format!("ws://{http}{WS_PATH}"),
             "playground": format!("http://{http}/"),
@@ -242,16 +249,27 @@ fn announce(json: bool, addresses: &Addresses, timings: &Timings) -> anyhow::Res
   gRPC         http://{grpc}
   metrics      http://{admin}/metrics
 
-  {}
+  {}{}
 
 Open the playground in two browser tabs, and in another terminal:
 
   cargo run --release -- watch lobby{core}
 
 Ctrl-C ends it.",
-        in_force(timings),
+        in_force(&settings.timings),
+        of_classes(&settings.classes),
     ))?;
     Ok(())
+}
+
+/// The timers of rooms that have their own, a line each.
+fn of_classes(classes: &Classes) -> String {
+    let line = |Class { name, pattern, timings }: &Class| {
+        let RoomTimings { heartbeat, lease_ttl, grace } = *timings;
+        let [heartbeat, lease, grace] = [heartbeat, lease_ttl, grace].map(format_duration);
+        format!("\n  class {name}, rooms {}: heartbeat {heartbeat}, lease {lease}, grace {grace}", pattern.as_str())
+    };
+    classes.iter().map(line).collect()
 }
 
 /// The timers, and why they are what they are.

@@ -72,6 +72,7 @@ fn as_json(told: &Explanation) -> Value {
         "sessions": sessions,
         "ended": ended,
         "region": told.region.as_str(),
+        "class": told.class.as_str(),
         "position": told.position.to_string(),
         "freshness": freshness_json(told.freshness),
         "now": told.now.0,

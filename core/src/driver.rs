@@ -25,6 +25,7 @@ mod tests;
 use std::time::Duration;
 
 use presence_model::claim::{Claims, TokenRefusal};
+use presence_model::class::{Graces, RoomTimings};
 use presence_model::id::{RegionId, RoomId, Roster, UserId};
 use presence_model::lease::Shard;
 use presence_model::link::{Hello, LinkDown, LinkUp};
@@ -248,6 +249,8 @@ pub struct Explained {
     pub freshness: Freshness,
     /// The store's clock.
     pub now: StoreTime,
+    /// The room's class, with its timers; none: the default class.
+    pub class: Option<(presence_model::class::ClassName, RoomTimings)>,
 }
 
 /// Why a question got no answer.
@@ -285,6 +288,8 @@ pub struct DriverSettings {
     pub edge_regions: Vec<presence_model::id::RegionId>,
     /// Timers.
     pub timings: presence_model::timing::Timings,
+    /// Rooms with timers of their own.
+    pub classes: presence_model::class::Classes,
     /// Name for people.
     pub name: smol_str::SmolStr,
     /// Shards of the store.
@@ -298,6 +303,8 @@ pub struct DriverSettings {
 /// The core's driver: its parts share one state, one store and one clock.
 pub struct Driver {
     settings: DriverSettings,
+    /// Of leases whose transport is gone.
+    graces: Graces,
     /// Regions whose rosters are decided and shown here, sorted.
     regions: Vec<RegionId>,
     rng: StdRng,
@@ -334,6 +341,7 @@ impl Driver {
         regions.sort();
         regions.dedup();
         Self {
+            graces: Graces::new(settings.timings.usual(), &settings.classes),
             regions,
             rng: StdRng::seed_from_u64(settings.seed),
             started: Mono::default(),
@@ -451,6 +459,12 @@ impl Driver {
 
     fn serves(&self, region: &RegionId) -> bool {
         self.regions.contains(region)
+    }
+
+    /// The timers of a room: those of its class.
+    fn timings_of(&self, room: &RoomId) -> RoomTimings {
+        let class = self.settings.classes.of(room);
+        class.map_or_else(|| self.settings.timings.usual(), |class| class.timings)
     }
 
     fn shard(&self, roster: &Roster) -> Shard {

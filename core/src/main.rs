@@ -58,9 +58,9 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, region, jwks, store } = checked;
+    let Checked { configuration, timings, classes, region, jwks, store } = checked;
     let keys = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
-    for warning in timings.warnings() {
+    for warning in timings.warnings().into_iter().chain(classes.warnings()) {
         tracing::warn!("{warning}");
     }
     if configuration.insecure {
@@ -81,6 +81,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         region,
         name: configuration.name,
         timings,
+        classes,
         seed: rand::random(),
     };
     let deps = Deps { store, clock, network: Network::tcp(), metrics: Metrics::new(), verifier, shutdown };

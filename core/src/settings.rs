@@ -6,10 +6,12 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use presence_model::class::Classes;
 use presence_model::id::RegionId;
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
-    Checks, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings,
+    CLASS_SETTINGS, Checks, ClassSettings, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS,
+    TimingFlags, TimingSettings,
 };
 use presence_runtime::exposure::{Protection, require_loopback_unless};
 use presence_runtime::telemetry::LogFlags;
@@ -35,6 +37,7 @@ pub fn keys() -> Vec<Setting> {
     ];
     keys.extend(STORE_SETTINGS);
     keys.extend(TIMING_SETTINGS);
+    keys.extend(CLASS_SETTINGS);
     keys
 }
 
@@ -104,6 +107,9 @@ pub struct Configuration {
     pub store: StoreTable,
     /// Timers.
     pub timing: TimingSettings,
+    /// Rooms with timers of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub class: Vec<ClassSettings>,
 }
 
 impl Default for Configuration {
@@ -118,6 +124,7 @@ impl Default for Configuration {
             insecure: false,
             store: StoreTable::default(),
             timing: TimingSettings::default(),
+            class: Vec::new(),
         }
     }
 }
@@ -129,6 +136,8 @@ pub struct Checked {
     pub configuration: Configuration,
     /// Timers.
     pub timings: Timings,
+    /// Rooms with timers of their own.
+    pub classes: Classes,
     /// The region of the rosters.
     pub region: RegionId,
     /// Keys that verify tokens.
@@ -150,7 +159,7 @@ impl Flags {
         let loader = self.loader(&keys, environment);
         let (configuration, timings, checks) = read(&loader);
         match (timings, checks.mistakes()) {
-            (Some(timings), None) => Ok((configuration, timings)),
+            (Some((timings, _)), None) => Ok((configuration, timings)),
             (_, mistakes) => Err(mistakes.expect("timers are missing for a reason")),
         }
     }
@@ -174,8 +183,8 @@ impl Flags {
         let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
         match (timings, region, jwks, checks.mistakes()) {
-            (Some(timings), Some(region), Some(jwks), None) => {
-                Ok(Checked { configuration, timings, region, jwks, store })
+            (Some((timings, classes)), Some(region), Some(jwks), None) => {
+                Ok(Checked { configuration, timings, classes, region, jwks, store })
             }
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
@@ -199,12 +208,16 @@ impl Flags {
     }
 }
 
-fn read<'l, 'a>(loader: &'l Loader<'a>) -> (Configuration, Option<Timings>, Checks<'l, 'a>) {
+type Read<'l, 'a> = (Configuration, Option<(Timings, Classes)>, Checks<'l, 'a>);
+
+fn read<'l, 'a>(loader: &'l Loader<'a>) -> Read<'l, 'a> {
     let (mut configuration, mistakes): (Configuration, _) = loader.read();
     let mut checks = Checks::new(loader, mistakes);
-    let timings = checks.timings(configuration.timing.given(), TimingsGiven::default());
-    if let Some(timings) = &timings {
+    let given = configuration.timing.given();
+    let timings = checks.timings_of_classes(given, TimingsGiven::default(), &configuration.class);
+    if let Some((timings, classes)) = &timings {
         configuration.timing = TimingSettings::in_force(timings);
+        configuration.class = ClassSettings::in_force(classes);
     }
     (configuration, timings, checks)
 }
@@ -222,6 +235,8 @@ pub struct Settings {
     pub name: String,
     /// Timers.
     pub timings: Timings,
+    /// Rooms with timers of their own.
+    pub classes: Classes,
     /// Draws this process's identity and lease ids; unpredictable outside simulations.
     pub seed: u64,
 }

@@ -86,6 +86,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
         region: settings.region.clone(),
         edge_regions: vec![settings.region.clone()],
         timings: settings.timings,
+        classes: settings.classes,
         name: settings.name.as_str().into(),
         shards: store.shards(),
         holder: settings.seed.rotate_left(32),

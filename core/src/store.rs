@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use presence_model::change::Change;
+use presence_model::class::Graces;
 use presence_model::id::{EdgeName, Incarnation, LinkNumber, RoomId, Roster, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::limits::SHARDS_MAX;
@@ -181,7 +182,7 @@ pub enum Command {
         /// By plain name.
         leases: Vec<LeaseId>,
     },
-    /// Shortens all leases of a lost edge under their own names to now + grace. Nothing happens if the
+    /// Shortens all leases of a lost edge under their own names to now + the grace of their ttl. Nothing happens if the
     /// shard knows a higher link number of that edge; only deadlines ≤ `broken_since` + ttl are touched;
     /// the replaced deadline is noted; a renewal takes it back. Repeatable. In a hold nothing is shortened.
     /// Answer: [`Outcome::Lost`].
@@ -195,7 +196,7 @@ pub enum Command {
         /// Since when it is broken.
         broken_since: StoreTime,
         /// From now.
-        grace: Duration,
+        graces: Graces,
     },
     /// The sweep's turn of a shard: am I it, is there a hold, what is due? Answer: [`Outcome::Turn`].
     Turn {

@@ -41,6 +41,15 @@ pub fn tell(room: &RoomId, user: &UserId, explained: &Explained) -> String {
     for (session, tombstone) in ended {
         let _ = write!(story, " {}", ending_story(session.as_str(), tombstone, explained.now));
     }
+    if let Some((class, timings)) = &explained.class {
+        let _ = write!(
+            story,
+            " Rooms of class {class} have a heartbeat of {}, leases of {} and a grace of {}.",
+            ago(timings.heartbeat),
+            ago(timings.lease_ttl),
+            ago(timings.grace)
+        );
+    }
     match explained.freshness {
         Freshness::Live => {}
         Freshness::Held { since } => {

@@ -6,6 +6,7 @@ pub mod json;
 use std::time::Duration;
 
 use bytes::Bytes;
+use presence_model::class::RoomTimings;
 use presence_model::cursor::Cursor;
 use presence_model::id::{ConnectionId, Generation, RegionId, RoomId, SessionId};
 use presence_model::link::Token;
@@ -159,7 +160,7 @@ pub enum ServerMessage {
     Hello {
         /// This transport.
         connection: ConnectionId,
-        /// How often the client is pinged.
+        /// How often the client is pinged, unless a room it joins is of a class of its own.
         heartbeat: Duration,
         /// Ceiling of the first reconnect.
         reconnect: Duration,
@@ -176,6 +177,8 @@ pub enum ServerMessage {
         since: StoreTime,
         /// Whether it had been there already.
         resumed: bool,
+        /// Of the room's class: they count instead of those of `Hello`.
+        timings: RoomTimings,
     },
     /// How fresh a region of a room is.
     Freshness {

@@ -90,6 +90,7 @@ impl Core {
             region: RegionId::new("local").expect("a name"),
             name: name.to_owned(),
             timings: timings(),
+            classes: presence_model::class::Classes::default(),
             seed: rand::random(),
         };
         let deps = presence_core::start::Deps {

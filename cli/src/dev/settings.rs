@@ -1,11 +1,15 @@
 //! What `presence dev` is told. All mistakes at once, as with the binaries it stands for.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use presence_model::class::Classes;
 use presence_model::timing::{Timings, TimingsGiven};
-use presence_runtime::config::{Checks, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS, TimingSettings};
-use serde::Deserialize;
+use presence_runtime::config::{
+    CLASS_SETTINGS, Checks, ClassSettings, Kind, Mistakes, Setting, TIMING_SETTINGS, TimingSettings, render,
+};
+use serde::{Deserialize, Serialize};
 
 use crate::args::DevArgs;
 
@@ -13,53 +17,64 @@ use crate::args::DevArgs;
 const DRAIN_WINDOW: Duration = Duration::from_millis(500);
 
 /// Where to listen, and with which timers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct DevSettings {
     pub(crate) listen: SocketAddr,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) json: bool,
     pub(crate) timings: Timings,
+    pub(crate) classes: Classes,
+    /// All of it as a file has it.
+    pub(crate) shown: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Given {
     listen: SocketAddr,
     grpc: SocketAddr,
     admin: SocketAddr,
     timing: TimingSettings,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    class: Vec<ClassSettings>,
 }
 
 impl Default for Given {
     fn default() -> Self {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let timing = TimingSettings::default();
-        Self { listen: loopback(4700), grpc: loopback(4701), admin: loopback(4702), timing }
+        Self { listen: loopback(4700), grpc: loopback(4701), admin: loopback(4702), timing, class: Vec::new() }
     }
 }
 
 impl DevSettings {
-    /// Reads the flags.
+    /// Reads file, environment and flags.
     ///
     /// # Errors
     /// All mistakes at once.
-    pub(crate) fn check(args: &DevArgs) -> Result<Self, Mistakes> {
+    pub(crate) fn check(
+        args: &DevArgs,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, Mistakes> {
         let mut keys = vec![
             Setting::new("listen", Kind::Address, "\"127.0.0.1:4700\""),
             Setting::new("grpc", Kind::Address, "\"127.0.0.1:4701\""),
             Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
         ];
         keys.extend(TIMING_SETTINGS);
-        let loader = Loader::new(&keys, "PRESENCE_DEV")
+        keys.extend(CLASS_SETTINGS);
+        let loader = args
+            .config
+            .loader(&keys, "PRESENCE_DEV", environment)
             .flag("listen", "--listen", args.listen.as_deref())
             .flag("grpc", "--grpc", args.grpc.as_deref())
             .flag("admin", "--admin", args.admin.as_deref());
         let loader = args.timings.flags().onto(loader);
-        let (given, mistakes): (Given, _) = loader.read();
+        let (mut given, mistakes): (Given, _) = loader.read();
         let mut checks = Checks::new(&loader, mistakes);
-        let timings = checks.timings(given.timing.given(), TimingsGiven::DEMO);
-        let Given { listen, grpc, admin, timing: _ } = given;
+        let derived = checks.timings_of_classes(given.timing.given(), TimingsGiven::DEMO, &given.class);
+        let Given { listen, grpc, admin, .. } = given;
         for (path, address) in [("listen", listen), ("grpc", grpc), ("admin", admin)] {
             if !address.ip().is_loopback() {
                 let rule = "presence dev hands out tokens to everybody, so it stays on loopback".to_owned();
@@ -67,10 +82,13 @@ impl DevSettings {
             }
         }
         checks.logs(&args.logs);
-        match (timings, checks.mistakes()) {
-            (Some(mut timings), None) => {
+        match (derived, checks.mistakes()) {
+            (Some((mut timings, classes)), None) => {
+                given.timing = TimingSettings::in_force(&timings);
+                given.class = ClassSettings::in_force(&classes);
+                let shown = render(&keys, &given);
                 timings.drain_window = DRAIN_WINDOW;
-                Ok(Self { listen, grpc, admin, json: args.json, timings })
+                Ok(Self { listen, grpc, admin, json: args.json, timings, classes, shown })
             }
             (_, mistakes) => Err(mistakes.expect("timers are missing for a reason")),
         }
@@ -90,7 +108,7 @@ mod tests {
             panic!("not dev")
         };
         let lines = |mistakes: Mistakes| mistakes.to_string().lines().map(str::to_owned).collect();
-        DevSettings::check(&args).map_err(lines)
+        DevSettings::check(&args, std::iter::empty()).map_err(lines)
     }
 
     #[test]
@@ -102,6 +120,23 @@ mod tests {
             (timings.heartbeat.as_secs(), timings.lease_ttl.as_secs(), timings.grace.as_secs()),
             (3, 12, 4)
         );
+    }
+
+    #[test]
+    fn a_file_may_have_room_classes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let class = "[[class]]\nname = \"quick\"\nmatch = \"quick:*\"\nheartbeat = \"1s\"\nlease_ttl = \"3s\"\n";
+        std::fs::write(file.path(), format!("grpc = \"127.0.0.1:0\"\n{class}grace = \"1s\"\n")).unwrap();
+        let path = file.path().to_str().unwrap();
+        let settings = check(&["--config", path, "--heartbeat", "2s"]).unwrap();
+        assert_eq!((settings.grpc.port(), settings.timings.heartbeat.as_secs()), (0, 2));
+        let classes: Vec<&str> = settings.classes.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(classes, ["quick"]);
+        assert!(settings.shown.contains("[[class]]") && settings.shown.contains("heartbeat = \"2s\""));
+        std::fs::write(file.path(), class).unwrap();
+        let lines = check(&["--config", path]).unwrap_err();
+        let grace = "class[quick].grace = \"5s\" (derived from timing.grace): must be below lease_ttl (3s)";
+        assert!(lines.iter().any(|line| line.starts_with(grace)), "{lines:?}");
     }
 
     #[test]

@@ -40,6 +40,12 @@ impl LeaseId {
         Self(units << (64 - TTL_BITS) | u64::from(shard.0) << (RANDOM_BITS + 1) | (random & RANDOM_MASK))
     }
 
+    /// A ttl as an id carries it.
+    #[must_use]
+    pub fn carried(ttl: Duration) -> Duration {
+        Self::mint(ttl, Shard(0), 0).ttl()
+    }
+
     /// How long one renewal carries.
     #[must_use]
     pub fn ttl(self) -> Duration {

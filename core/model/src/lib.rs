@@ -13,6 +13,7 @@ pub mod backoff;
 pub mod batcher;
 pub mod change;
 pub mod claim;
+pub mod class;
 pub mod cursor;
 pub mod delta;
 pub mod digest;

@@ -2,6 +2,10 @@
 
 /// Rooms, users, regions and edges: long enough for a URN or an e-mail address, short enough for a key.
 pub const NAME_BYTES_MAX: usize = 255;
+/// The name of a room class is a metric label and part of the paths of settings.
+pub const CLASS_NAME_CHARS_MAX: usize = 32;
+/// Room classes beside the default one: each is a series of every metric by class, and is tried for every room.
+pub const CLASSES_MAX: usize = 16;
 /// A shorter session id could be guessed or repeat.
 pub const SESSION_CHARS_MIN: usize = 16;
 /// A longer session id buys nothing and is stored for each session.

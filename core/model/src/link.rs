@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
+use crate::class::RoomTimings;
 use crate::cursor::Cursor;
 use crate::id::{
     ConnectionId, EdgeName, Generation, Incarnation, LinkNumber, RegionId, RoomId, SessionId, UserId,
@@ -40,12 +41,14 @@ pub struct Hello {
 /// What holds on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// How often a session is to be heard.
+    /// How often a session is to be heard, in a room of the default class.
     pub heartbeat: Duration,
-    /// How long one renewal carries.
+    /// How long one renewal carries there.
     pub lease_ttl: Duration,
-    /// How long a lost transport may take to come back.
+    /// How long a lost transport may take to come back there.
     pub grace: Duration,
+    /// Smallest heartbeat over room classes: what waits for renewals follows it.
+    pub heartbeat_min: Duration,
     /// How often both sides beat.
     pub link_beat: Duration,
     /// After how long an edge whose link broke is lost.
@@ -186,6 +189,8 @@ pub struct GrantDown {
     pub resumed: bool,
     /// End of the token.
     pub token_ends: StoreTime,
+    /// Timers of the lease, those of its room's class; none: those of the [`Welcome`].
+    pub timings: Option<RoomTimings>,
 }
 
 /// Why a request over the link was refused.

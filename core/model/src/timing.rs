@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use crate::class::{Class, ClassGiven, ClassName, Classes, RoomTimings};
+
 mod rules;
+
+/// Longer than this nobody has to wait who comes back for the first time.
+pub(crate) const RECONNECT_WITHIN_MAX: Duration = Duration::from_secs(5);
 
 /// What an operator sets; whatever is absent has its default or follows from the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +47,7 @@ impl TimingsGiven {
     }
 }
 
-/// The timers in force.
+/// The timers in force: of the default class, and those that all rooms share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
     /// How often a session is to be heard, before jitter of ± 20 %.
@@ -51,6 +56,12 @@ pub struct Timings {
     pub lease_ttl: Duration,
     /// How long a lost transport may take to come back.
     pub grace: Duration,
+    /// Smallest heartbeat over room classes: what waits for renewals follows it.
+    pub heartbeat_min: Duration,
+    /// Largest heartbeat over room classes: for so long what was heard is worth saying.
+    pub heartbeat_max: Duration,
+    /// Smallest ttl over room classes: what a sweep may leave alone follows it.
+    pub lease_ttl_min: Duration,
     /// How often both ends of a link beat.
     pub link_beat: Duration,
     /// After how long an edge whose link broke is lost.
@@ -102,8 +113,10 @@ impl std::fmt::Display for Origin {
 
 /// A broken rule: which timer, what it is, what the rule says, and an example that holds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} is {value:?}{origin}, but {rule}; this would hold: {example}")]
+#[error("{}{setting} is {value:?}{origin}, but {rule}; this would hold: {example}", of_class(.class))]
 pub struct TimingMistake {
+    /// The room class whose timers break it; none: the default class.
+    pub class: Option<ClassName>,
     /// The setting, as in the configuration (`lease_ttl`).
     pub setting: &'static str,
     /// Its value.
@@ -114,6 +127,10 @@ pub struct TimingMistake {
     pub rule: String,
     /// Settings that would hold.
     pub example: String,
+}
+
+fn of_class(class: &Option<ClassName>) -> String {
+    class.as_ref().map(|class| format!("class {class}: ")).unwrap_or_default()
 }
 
 impl Timings {
@@ -130,43 +147,106 @@ impl Timings {
     /// # Errors
     /// All broken rules at once.
     pub fn derive_or(given: TimingsGiven, defaults: TimingsGiven) -> Result<Self, Vec<TimingMistake>> {
+        Self::derive_classes(given, defaults, &[]).map(|(timings, _)| timings)
+    }
+
+    /// The same, with room classes: each has of the default class what it does not give, and what all rooms
+    /// share follows the smallest.
+    ///
+    /// # Errors
+    /// All broken rules of all classes at once.
+    pub fn derive_classes(
+        given: TimingsGiven,
+        defaults: TimingsGiven,
+        classes: &[ClassGiven],
+    ) -> Result<(Self, Classes), Vec<TimingMistake>> {
         let all = given.or(defaults);
-        let timings = Self::follow(all);
+        let usual = usual(all);
+        let whole: Vec<Class> = classes.iter().map(|class| class.over(usual)).collect();
+        let rooms: Vec<RoomTimings> = whole.iter().map(|class| class.timings).collect();
+        let timings = Self::follow(all, &rooms);
         let mut mistakes = rules::mistakes(&timings, all);
         for mistake in &mut mistakes {
             mistake.origin = rules::origin(mistake.setting, given, defaults);
         }
-        if mistakes.is_empty() { Ok(timings) } else { Err(mistakes) }
+        for (number, class) in whole.iter().enumerate() {
+            let of_class = rules::mistakes_of(class, &whole[..number], &timings, all);
+            mistakes.extend(of_class.into_iter().map(|mistake| {
+                let origin = rules::origin_of(mistake.setting, &classes[number], (given, defaults));
+                TimingMistake { origin, ..mistake }
+            }));
+        }
+        if mistakes.is_empty() { Ok((timings, Classes::new(whole))) } else { Err(mistakes) }
     }
 
     /// The defaults, and what follows from what is given.
-    fn follow(given: TimingsGiven) -> Self {
+    fn follow(given: TimingsGiven, others: &[RoomTimings]) -> Self {
         let second = Duration::from_secs(1);
-        let heartbeat = given.heartbeat.unwrap_or(second * 15);
-        let lease_ttl = given.lease_ttl.unwrap_or(second * 45);
-        let grace = given.grace.unwrap_or(second * 12);
-        let link_beat = second.min(heartbeat / 5);
-        let renew_flush = second.min(heartbeat / 10);
-        let turn_kept = (second * 2).min(lease_ttl / 9);
-        let four_thirds = heartbeat.saturating_add(heartbeat / 3);
-        Self {
+        let RoomTimings { heartbeat, lease_ttl, grace } = usual(given);
+        let heartbeats = || others.iter().map(|room| room.heartbeat);
+        let heartbeat_min = heartbeats().fold(heartbeat, Duration::min);
+        let heartbeat_max = heartbeats().fold(heartbeat, Duration::max);
+        let lease_ttl_min = others.iter().map(|room| room.lease_ttl).fold(lease_ttl, Duration::min);
+        let link_beat = second.min(heartbeat_min / 5);
+        let turn_kept = (second * 2).min(lease_ttl_min / 9);
+        let four_thirds = heartbeat_max.saturating_add(heartbeat_max / 3);
+        let timings = Self {
             heartbeat,
             lease_ttl,
             grace,
+            heartbeat_min,
+            heartbeat_max,
+            lease_ttl_min,
             link_beat,
-            edge_lost: given.edge_lost.unwrap_or((second * 5).min(lease_ttl / 3)),
-            renew_all_within: (second * 2).min(heartbeat / 5),
+            edge_lost: given.edge_lost.unwrap_or((second * 5).min(lease_ttl_min / 3)),
+            renew_all_within: Duration::ZERO,
             link_backoff: link_beat,
-            ack_within: heartbeat,
-            renew_flush,
-            renew_merge: renew_flush / 2,
-            sweep_tick: Duration::from_millis(250).min(lease_ttl / 12),
+            ack_within: Duration::ZERO,
+            renew_flush: Duration::ZERO,
+            renew_merge: Duration::ZERO,
+            sweep_tick: Duration::from_millis(250).min(lease_ttl_min / 12),
             turn_kept,
             turn_look: turn_kept / 2,
-            reconnect_within: (second * 5).min(grace / 2),
+            reconnect_within: RoomTimings { heartbeat, lease_ttl, grace }.reconnect_within(),
             merge_interval: given.merge_interval.unwrap_or((second * 20).max(four_thirds)),
             drain_window: (second * 30).min(lease_ttl.saturating_sub(grace)),
+        };
+        timings.renewing(heartbeat_min)
+    }
+
+    /// Those of an edge, as its core told them. What it did not tell follows; the rules are the core's affair.
+    #[must_use]
+    pub fn told(usual: RoomTimings, heartbeat_min: Duration, link_beat: Duration, edge_lost: Duration) -> Self {
+        let RoomTimings { heartbeat, lease_ttl, grace } = usual;
+        let given = TimingsGiven {
+            heartbeat: Some(heartbeat),
+            lease_ttl: Some(lease_ttl),
+            grace: Some(grace),
+            edge_lost: Some(edge_lost),
+            merge_interval: None,
+        };
+        let followed = Self::follow(given, &[]).renewing(heartbeat_min.min(heartbeat));
+        Self { link_beat, link_backoff: link_beat, ..followed }
+    }
+
+    /// The same, where the smallest heartbeat over room classes is this: what renewals wait for follows it.
+    fn renewing(self, heartbeat_min: Duration) -> Self {
+        let second = Duration::from_secs(1);
+        let renew_flush = second.min(heartbeat_min / 10);
+        Self {
+            heartbeat_min,
+            renew_all_within: (second * 2).min(heartbeat_min / 5),
+            ack_within: heartbeat_min,
+            renew_flush,
+            renew_merge: renew_flush / 2,
+            ..self
         }
+    }
+
+    /// Those of a room of the default class.
+    #[must_use]
+    pub fn usual(&self) -> RoomTimings {
+        RoomTimings { heartbeat: self.heartbeat, lease_ttl: self.lease_ttl, grace: self.grace }
     }
 
     /// Odd but working relations, one sentence each.
@@ -182,16 +262,20 @@ impl Timings {
         (self.edge_lost / 2).max(self.link_backoff)
     }
 
-    /// After how much silence a connection is given up: exactly two heartbeats.
-    #[must_use]
-    pub fn silence_max(&self) -> Duration {
-        self.heartbeat * 2
-    }
-
     /// What a change of the holder of a sweep turn may take.
     #[must_use]
     pub fn takeover(&self) -> Duration {
         self.turn_kept + self.turn_look
+    }
+}
+
+/// What is given of the default class, and its defaults.
+fn usual(given: TimingsGiven) -> RoomTimings {
+    let second = Duration::from_secs(1);
+    RoomTimings {
+        heartbeat: given.heartbeat.unwrap_or(second * 15),
+        lease_ttl: given.lease_ttl.unwrap_or(second * 45),
+        grace: given.grace.unwrap_or(second * 12),
     }
 }
 

@@ -5,6 +5,7 @@
 //! run tells all that is wrong, unknown keys included.
 
 mod checks;
+mod classes;
 mod flags;
 mod kind;
 mod loader;
@@ -13,6 +14,7 @@ mod render;
 mod timing;
 
 pub use self::checks::Checks;
+pub use self::classes::{CLASS_SETTINGS, ClassSettings};
 pub use self::flags::ConfigFlags;
 pub use self::kind::Kind;
 pub use self::loader::Loader;
@@ -23,7 +25,7 @@ pub use self::timing::{TIMING_SETTINGS, TimingFlags, TimingSettings};
 /// One key of a configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Dotted path in the file: `store.url`.
+    /// Dotted path in the file: `store.url`; of an entry of a list of tables: `class[].name`.
     pub path: &'static str,
     /// What it takes.
     pub kind: Kind,

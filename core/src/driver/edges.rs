@@ -239,13 +239,14 @@ impl Driver {
         if state.leases == Some(0) {
             return self.ask(Command::Forget { edge, link }, Pending::Unheeded);
         }
-        let timings = self.settings.timings;
+        let ttl = self.settings.timings.lease_ttl_min;
         for shard in self.sweep.shards() {
             let now = self.clock.estimate(shard, self.now).unwrap_or(broken_since);
-            let held = is_held(self.sweep.hold(shard).map(|hold| hold.since), timings.lease_ttl, now);
+            // Longer leases are held for longer: the store looks at each.
+            let held = is_held(self.sweep.hold(shard).map(|hold| hold.since), ttl, now);
             if self.sweep.is_mine(shard) && !held {
-                let grace = timings.grace;
-                self.ask(Command::Lose { shard, edge, link, broken_since, grace }, Pending::Unheeded);
+                let graces = self.graces.clone();
+                self.ask(Command::Lose { shard, edge, link, broken_since, graces }, Pending::Unheeded);
             }
         }
     }

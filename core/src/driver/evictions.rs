@@ -63,7 +63,7 @@ impl Driver {
     ) {
         let count = sessions.len();
         if let Some(now) = self.clock.estimate(self.shard(roster), self.now) {
-            let until = now + self.settings.timings.lease_ttl * REVOKED_TTLS;
+            let until = now + self.timings_of(&roster.room).lease_ttl * REVOKED_TTLS;
             let revocation = |session| {
                 let what = Revocation::Session { roster: roster.clone(), user: user.clone(), session };
                 (what, until)

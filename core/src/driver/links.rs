@@ -141,6 +141,7 @@ impl Driver {
                 heartbeat: timings.heartbeat,
                 lease_ttl: timings.lease_ttl,
                 grace: timings.grace,
+                heartbeat_min: timings.heartbeat_min,
                 link_beat: timings.link_beat,
                 edge_lost: timings.edge_lost,
                 store_time,

@@ -145,6 +145,7 @@ impl Driver {
 
     /// The summary of a room.
     pub(super) fn on_summary(&mut self, key: QueryKey, room: RoomId, result: Result<Outcome, StoreFault>) {
+        let ttl = self.timings_of(&room).lease_ttl;
         let Some(under_way) = self.queries.under_way.get_mut(&key) else { return };
         let Ok(Outcome::Summary { now, position, count, swept, hold, .. }) = result else {
             return self.refuse_query(key);
@@ -157,7 +158,6 @@ impl Driver {
             return self.finish_counts(key);
         }
         let roster = Roster { region: self.settings.region.clone(), room };
-        let ttl = self.settings.timings.lease_ttl;
         let held = hold.filter(|hold| is_held(Some(hold.since), ttl, now));
         if held.is_none() && !is_settled(swept, hold, ttl, now) {
             return self.settle(key, &roster);
@@ -269,7 +269,8 @@ impl Driver {
         let (read, position) = *found;
         let leases = leases.into_iter().map(|l| (l.lease, l.state, l.shortened)).collect();
         let freshness = self.freshness(&self.home(&room));
-        let explained = Explained { read, leases, position, freshness, now };
+        let class = self.settings.classes.of(&room).map(|class| (class.name.clone(), class.timings));
+        let explained = Explained { read, leases, position, freshness, now, class };
         self.out.push(Effect::Answer(key, Ok(Answer::Explain(Box::new(explained)))));
     }
 }

@@ -87,7 +87,7 @@ impl Driver {
     ) {
         let Some(release) = self.releases.under_way.get_mut(&key) else { return };
         release.left += 1;
-        let grace = (self.settings.timings.grace + release.hint).min(ttl);
+        let grace = (self.graces.of(ttl) + release.hint).min(ttl);
         let (edge, reason) = (release.edge, release.reason);
         self.ask(Command::Release { shard, edge, leases, grace, reason }, Pending::Release(key));
     }

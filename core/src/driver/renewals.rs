@@ -1,8 +1,8 @@
 //! Renewal batches of all links, merged into one command a shard.
 //!
 //! No session state: a batch is lease ids, and a lease id says its shard and ttl. A batch is
-//! acknowledged when all its shards are written. While the store is away batches wait, bounded; one
-//! older than a heartbeat is dropped unacknowledged, and its edge sends a newer one.
+//! acknowledged when all its shards are written. While the store is away batches wait, bounded; one older
+//! than the largest heartbeat is dropped unacknowledged: its edge has long sent a newer one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,8 @@ impl Driver {
             return;
         };
         let now = self.now;
-        let Some(portions) = self.renewals.take(shard, now - self.settings.timings.heartbeat) else { return };
+        let born_after = now - self.settings.timings.heartbeat_max;
+        let Some(portions) = self.renewals.take(shard, born_after) else { return };
         let mut deadlines: BTreeMap<LeaseId, StoreTime> = BTreeMap::new();
         for portion in portions {
             let received = store_now.before(now.since(portion.received));

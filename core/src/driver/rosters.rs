@@ -177,7 +177,10 @@ impl Driver {
         if let Some(since) = self.rosters.stale {
             return Freshness::Stale { since };
         }
-        match self.sweep.held(self.shard(roster)) {
+        // Without a hold nothing depends on the class.
+        let shard = self.shard(roster);
+        let ttl = self.sweep.hold(shard).map(|_| self.timings_of(&roster.room).lease_ttl);
+        match ttl.and_then(|ttl| self.sweep.held(shard, ttl)) {
             Some(since) => Freshness::Held { since },
             None => Freshness::Live,
         }

@@ -5,6 +5,7 @@
 //! for silence until a turn, told of the step, has answered.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use presence_model::hold::is_held;
 use presence_model::id::{Roster, UserId};
@@ -40,8 +41,8 @@ struct ShardSweep {
     hold: Option<HoldState>,
     /// Start of the last finished sweep, of whichever core.
     swept: Option<StoreTime>,
-    /// Since when its copies are told as held.
-    held: Option<StoreTime>,
+    /// The store's clock at the last turn: what its copies are told of the hold is as of then.
+    turned: StoreTime,
     /// Its clock stepped and no turn has answered since; set with the turn that tells of it.
     distrusted: bool,
     stepped: bool,
@@ -79,9 +80,9 @@ impl Sweep {
         self.shards.get(&shard)?.hold
     }
 
-    /// Since when copies of that shard's rosters are held.
-    pub(super) fn held(&self, shard: Shard) -> Option<StoreTime> {
-        self.shards.get(&shard)?.held
+    /// Since when copies of that shard's rosters are held whose leases have this ttl.
+    pub(super) fn held(&self, shard: Shard, ttl: Duration) -> Option<StoreTime> {
+        self.shards.get(&shard)?.held(ttl)
     }
 
     /// Whether silence proves nothing in a shard until a turn has answered.
@@ -117,6 +118,11 @@ impl Sweep {
 }
 
 impl ShardSweep {
+    fn held(&self, ttl: Duration) -> Option<StoreTime> {
+        let since = self.hold.map(|hold| hold.since);
+        since.filter(|_| is_held(since, ttl, self.turned))
+    }
+
     fn finish(&mut self) {
         let Some(portion) = self.portion.take() else { return };
         if portion.full {
@@ -153,8 +159,8 @@ impl Driver {
             holder: self.settings.holder,
             finished: state.finished,
             kept: timings.turn_kept,
-            smallest_ttl: timings.lease_ttl,
-            takeover: timings.turn_kept + timings.turn_look,
+            smallest_ttl: timings.lease_ttl_min,
+            takeover: timings.takeover(),
             stepped: state.stepped,
             known: state.epoch,
             portion: SWEEP_PORTION_MAX,
@@ -187,17 +193,19 @@ impl Driver {
 
     /// A new epoch or hold: everything is to be renewed, and copies are read again or told as held.
     fn note_hold(&mut self, shard: Shard, turn: &TurnOutcome) {
-        let ttl = self.settings.timings.lease_ttl;
+        let classes = self.settings.classes.iter().map(|class| class.timings.lease_ttl);
+        let ttls: Vec<Duration> = classes.chain([self.settings.timings.lease_ttl]).collect();
         let Some(state) = self.sweep.shards.get_mut(&shard) else { return };
+        let held = |state: &ShardSweep| ttls.iter().map(|ttl| state.held(*ttl)).collect::<Vec<_>>();
+        let before = held(state);
         let first = state.epoch.is_none();
         let new_epoch = state.epoch.is_some_and(|known| known != turn.epoch);
         let new_hold =
             turn.hold.is_some() && state.hold.map(|hold| hold.since) != turn.hold.map(|hold| hold.since);
         state.epoch = Some(turn.epoch);
         state.hold = turn.hold;
-        let hold = turn.hold.map(|hold| hold.since);
-        let held = hold.filter(|since| is_held(Some(*since), ttl, turn.now));
-        let changed = std::mem::replace(&mut state.held, held) != held;
+        state.turned = turn.now;
+        let changed = held(state) != before;
         if new_epoch || (new_hold && !first) {
             self.renew_all_links();
         }

@@ -1,5 +1,6 @@
 //! `AdminService`: what operators ask, and what they decide.
 
+use presence_model::class::DEFAULT_CLASS;
 use presence_model::id::UserId;
 use presence_model::member;
 use presence_proto::status::ServiceError;
@@ -70,6 +71,7 @@ fn response(user: &UserId, explained: &Explained) -> v1::ExplainResponse {
         position: Some(explained.position.into()),
         freshness: Some(explained.freshness.into()),
         store_time_ms: explained.now.0,
+        class: explained.class.as_ref().map_or(DEFAULT_CLASS, |(class, _)| class.as_str()).to_owned(),
         ..v1::ExplainResponse::default()
     }
 }

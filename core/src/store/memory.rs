@@ -166,10 +166,10 @@ impl Data {
                 self.shard_mut(shard)?.0.discard(leases, now);
                 Ok(Outcome::Done)
             }
-            Command::Lose { shard, edge, link, broken_since, grace } => {
+            Command::Lose { shard, edge, link, broken_since, graces } => {
                 let is_stale = self.knows_newer(edge, link);
                 let state = self.shard_mut(shard)?.0;
-                let leases = if is_stale { 0 } else { state.lose(edge, broken_since, grace, now) };
+                let leases = if is_stale { 0 } else { state.lose(edge, broken_since, &graces, now) };
                 Ok(Outcome::Lost { leases })
             }
             Command::Turn {

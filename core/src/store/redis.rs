@@ -118,8 +118,8 @@ impl Inner {
                 self.release(shard, edge, leases, (grace, reason)).await
             }
             Command::Discard { shard, leases } => self.discard(shard, leases).await,
-            Command::Lose { shard, edge, link, broken_since, grace } => {
-                self.lose(shard, (edge, link), broken_since, grace).await
+            Command::Lose { shard, edge, link, broken_since, graces } => {
+                self.lose(shard, (edge, link), broken_since, graces).await
             }
             turn @ Command::Turn { .. } => self.turn(turn).await,
             Command::Link { edge, name, link, core } => self.link(edge, link, (name, core)).await,

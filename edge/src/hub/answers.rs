@@ -6,6 +6,7 @@ use presence_model::reason::{ReleaseReason, RemovalReason};
 use presence_model::refusal::Refusal;
 use presence_model::time::{Mono, StoreTime};
 
+use super::liveness::is_there;
 use super::requests::Request;
 use super::rooms::RoomKey;
 use super::sessions::warn_at;
@@ -68,6 +69,7 @@ impl Hub {
             generation: grant.generation,
             since: grant.since,
             resumed: grant.resumed,
+            timings: session.timings.unwrap_or(self.timings.usual()),
         };
         self.answer(key, &joined, cx);
         if let Some(since) = since {
@@ -88,6 +90,7 @@ impl Hub {
     /// Notes a grant; false, and the lease given up, if its session is gone.
     fn grant(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, now: Mono) -> bool {
         let store_time = self.link.store_time(now);
+        let timings = grant.timings.unwrap_or(self.timings.usual());
         let stay = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room));
         let Some((stay, session)) = stay.and_then(|stay| {
             let session = stay.session.as_deref_mut()?;
@@ -99,9 +102,11 @@ impl Hub {
             return false;
         };
         session.generation = Some(grant.generation);
+        session.timings = Some(timings);
         session.standing =
             Standing::Joined { lease: grant.lease, since: grant.since, renewed: now, marked: false };
         self.leases.insert(grant.lease, (key, stay));
+        self.pace(key, now);
         true
     }
 
@@ -245,7 +250,7 @@ impl Hub {
         if let Some(update) = session.updating.take() {
             self.requests.remove(update);
         }
-        if self.conns.get(key).is_some_and(|conn| self.counts_as_there(conn, cx.now)) {
+        if self.conns.get(key).is_some_and(|conn| is_there(conn, cx.now)) {
             self.join_again(key, room, cx);
         } else {
             self.ping(key, cx);
@@ -254,7 +259,7 @@ impl Hub {
 
     /// Brings a session back whose lease is gone.
     pub(super) fn join_again(&mut self, key: ConnKey, room: RoomKey, cx: &Cx<'_>) {
-        let due = cx.now + self.timings.ack_within;
+        let due = cx.now + self.timings.heartbeat;
         let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) else { return };
         if let Standing::Lost { request, since } = &mut session.standing
             && request.is_none()
@@ -289,6 +294,7 @@ impl Hub {
             self.forget_session(session);
         }
         self.leave_room(room, stay.showing, now);
+        self.pace(key, now);
         self.arm(key);
     }
 

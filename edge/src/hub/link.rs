@@ -4,11 +4,12 @@ pub(super) mod cores;
 
 use presence_client::watch::ReconnectCause;
 use presence_model::backoff::Backoff;
+use presence_model::class::RoomTimings;
 use presence_model::id::LinkNumber;
 use presence_model::lease::LeaseId;
 use presence_model::link::{Hello, LinkDown, LinkUp, Welcome};
 use presence_model::time::{Mono, StoreTime};
-use presence_model::timing::{Timings, TimingsGiven};
+use presence_model::timing::Timings;
 use presence_model::watch::WatchDown;
 use rand::Rng;
 use smol_str::SmolStr;
@@ -280,21 +281,9 @@ impl Hub {
     }
 
     fn take_timings(&mut self, welcome: &Welcome) {
-        let given = TimingsGiven {
-            heartbeat: Some(welcome.heartbeat),
-            lease_ttl: Some(welcome.lease_ttl),
-            grace: Some(welcome.grace),
-            edge_lost: Some(welcome.edge_lost),
-            merge_interval: None,
-        };
-        // A core checked its own timers; of those that break a rule here only what it said is taken.
-        let mut timings = Timings::derive(given).unwrap_or(self.timings);
-        timings.heartbeat = welcome.heartbeat;
-        timings.lease_ttl = welcome.lease_ttl;
-        timings.grace = welcome.grace;
-        timings.edge_lost = welcome.edge_lost;
-        timings.link_beat = welcome.link_beat;
-        timings.link_backoff = welcome.link_beat;
+        let Welcome { heartbeat, lease_ttl, grace, heartbeat_min, link_beat, edge_lost, .. } = *welcome;
+        let usual = RoomTimings { heartbeat, lease_ttl, grace };
+        let mut timings = Timings::told(usual, heartbeat_min, link_beat, edge_lost);
         // How long this process may take to go is its own affair.
         timings.drain_window = timings.drain_window.min(self.timings.drain_window);
         self.renewals.set_timings(&timings);

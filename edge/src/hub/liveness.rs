@@ -10,7 +10,7 @@ use rand::RngExt as _;
 
 use super::answers::why;
 use super::link::SILENT_BEATS;
-use super::table::{Conn, Standing, Stay};
+use super::table::{Conn, Session, Standing, Stay};
 use super::{ConnEnd, ConnKey, Cx, Effect, Hub};
 use crate::limits::TOKEN_END_SLACK;
 use crate::protocol::{CloseCode, ServerMessage};
@@ -19,6 +19,8 @@ use crate::protocol::{CloseCode, ServerMessage};
 const TICK_HEARTBEAT_PART: u32 = 150;
 /// A timer that is late by this part of a heartbeat was not late: this process did not run.
 const FROZEN_HEARTBEAT_PART: u32 = 2;
+/// A connection that was silent for so long is given up.
+const SILENCE_HEARTBEATS: u32 = 2;
 /// For people who read close frames.
 const NO_ROOM: &str = "no room was joined or watched in time";
 
@@ -28,32 +30,51 @@ pub(super) fn tick_of(timings: &Timings) -> Duration {
 }
 
 /// Whoever was heard within this counts as there: the latest a ping comes after the last answer.
-fn heard_within(timings: &Timings) -> Duration {
-    timings.heartbeat.mul_f64(1.2)
+fn heard_within(heartbeat: Duration) -> Duration {
+    heartbeat.mul_f64(1.2)
 }
 
-fn is_there(conn: &Conn, timings: &Timings, now: Mono) -> bool {
-    now.since(conn.heard) <= heard_within(timings)
+/// A connection is renewed and joined again only while it was heard in good time.
+pub(super) fn is_there(conn: &Conn, now: Mono) -> bool {
+    now.since(conn.heard) <= heard_within(conn.heartbeat)
+}
+
+/// After how long a session that has a lease is renewed again.
+fn renew_after(session: &Session, usual: Duration) -> Duration {
+    session.timings.map_or(usual, |timings| timings.heartbeat) * 2 / 3
 }
 
 impl Hub {
-    /// A connection is renewed and joined again only while it was heard in good time.
-    pub(super) fn counts_as_there(&self, conn: &Conn, now: Mono) -> bool {
-        is_there(conn, &self.timings, now)
+    /// When to ping next who is to be heard so often.
+    pub(super) fn jittered(&mut self, heartbeat: Duration, now: Mono) -> Mono {
+        now + heartbeat.mul_f64(self.chance.random_range(0.8..1.2))
     }
 
-    pub(super) fn jittered_ping(&mut self, now: Mono) -> Mono {
-        now + self.timings.heartbeat.mul_f64(self.chance.random_range(0.8..1.2))
+    /// The sessions of a connection are others: it is to be heard as often as the quickest of them wants.
+    pub(super) fn pace(&mut self, key: ConnKey, now: Mono) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let (before, heartbeat) = (conn.heartbeat, conn.quickest().unwrap_or(self.timings.heartbeat));
+        if heartbeat == before {
+            return;
+        }
+        let next_ping = self.jittered(heartbeat, now);
+        let conn = self.conns.get_mut(key).expect("it was there a moment ago");
+        conn.heartbeat = heartbeat;
+        if heartbeat < before {
+            conn.paced = now;
+            conn.next_ping = conn.next_ping.min(next_ping);
+        }
     }
 
     /// A frame of whatever kind came.
     pub(super) fn heard(&mut self, key: ConnKey, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.heard = cx.now;
-        let renew_after = self.timings.heartbeat * 2 / 3;
+        let usual = self.timings.heartbeat;
         let mut lost = Vec::new();
         for stay in &mut conn.stays {
             let Some(session) = stay.session.as_deref_mut() else { continue };
+            let renew_after = renew_after(session, usual);
             match &mut session.standing {
                 Standing::Joined { lease, renewed, marked, .. } => {
                     if cx.now.since(*renewed) >= renew_after {
@@ -81,16 +102,16 @@ impl Hub {
             self.link.excuse(cx.now);
             self.renewals.excuse(cx.now + self.timings.link_beat * SILENT_BEATS);
         }
-        if self.conns.len() == 0 || late < self.timings.heartbeat / FROZEN_HEARTBEAT_PART {
+        if self.conns.len() == 0 || late < self.timings.heartbeat_min / FROZEN_HEARTBEAT_PART {
             return;
         }
         self.counts.freezes += 1;
         self.thawed = Some(cx.now);
-        let spread = self.timings.heartbeat / 10;
         for key in self.conns.keys() {
-            let at = cx.now + spread.mul_f64(self.chance.random_range(0.0..1.0));
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.next_ping = at;
+            let chance = self.chance.random_range(0.0..1.0);
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            if late >= conn.heartbeat / FROZEN_HEARTBEAT_PART {
+                conn.next_ping = cx.now + (conn.heartbeat / 10).mul_f64(chance);
             }
             self.arm(key);
         }
@@ -98,10 +119,10 @@ impl Hub {
 
     /// When silence proves that a connection is gone.
     fn silent_at(&self, conn: &Conn) -> Mono {
-        let silent = conn.heard + self.timings.silence_max();
+        let silent = conn.heard.max(conn.paced) + conn.heartbeat * SILENCE_HEARTBEATS;
         // After a freeze answers may lie unread: time for the ping, and as long again.
         let thawed = self.thawed.filter(|thawed| conn.heard < *thawed);
-        thawed.map_or(silent, |thawed| silent.max(thawed + self.timings.heartbeat / FROZEN_HEARTBEAT_PART))
+        thawed.map_or(silent, |thawed| silent.max(thawed + conn.heartbeat / FROZEN_HEARTBEAT_PART))
     }
 
     /// When a connection has to be looked at.
@@ -112,10 +133,10 @@ impl Hub {
             due = due.min(at);
         }
         for stay in &conn.stays {
-            if let Some(Standing::Joined { renewed, marked: true, .. }) =
-                stay.session.as_deref().map(|session| session.standing)
+            if let Some(session) = stay.session.as_deref()
+                && let Standing::Joined { renewed, marked: true, .. } = session.standing
             {
-                due = due.min(renewed + self.timings.heartbeat * 2 / 3);
+                due = due.min(renewed + renew_after(session, self.timings.heartbeat));
             }
             if let Some(at) = self.token_due(stay) {
                 due = due.min(at);
@@ -143,10 +164,8 @@ impl Hub {
 
     pub(super) fn rearm_all(&mut self, now: Mono) {
         for key in self.conns.keys() {
-            if let Some(conn) = self.conns.get_mut(key) {
-                // A shorter heartbeat counts at once.
-                conn.next_ping = conn.next_ping.min(now + heard_within(&self.timings));
-            }
+            // A shorter heartbeat counts at once.
+            self.pace(key, now);
             self.arm(key);
         }
     }
@@ -187,7 +206,8 @@ impl Hub {
     }
 
     pub(super) fn ping(&mut self, key: ConnKey, cx: &mut Cx<'_>) {
-        let next = self.jittered_ping(cx.now);
+        let Some(heartbeat) = self.conns.get(key).map(|conn| conn.heartbeat) else { return };
+        let next = self.jittered(heartbeat, cx.now);
         if let Some(conn) = self.conns.get_mut(key) {
             conn.next_ping = next;
             cx.out.push(Effect::Ping(key));
@@ -195,9 +215,10 @@ impl Hub {
     }
 
     fn renew_marked(&mut self, key: ConnKey, cx: &Cx<'_>) {
-        let renew_after = self.timings.heartbeat * 2 / 3;
+        let usual = self.timings.heartbeat;
         let Some(conn) = self.conns.get_mut(key) else { return };
         for session in conn.stays.iter_mut().filter_map(|stay| stay.session.as_deref_mut()) {
+            let renew_after = renew_after(session, usual);
             if let Standing::Joined { lease, renewed, marked, .. } = &mut session.standing
                 && *marked
                 && cx.now.since(*renewed) >= renew_after
@@ -249,7 +270,7 @@ impl Hub {
         loop {
             let there = |lease: LeaseId| {
                 let conn = self.leases.get(&lease).and_then(|(key, _)| self.conns.get(*key));
-                conn.is_some_and(|conn| is_there(conn, &self.timings, cx.now))
+                conn.is_some_and(|conn| is_there(conn, cx.now))
             };
             let Some((batch, leases)) = self.renewals.next(cx.now, there) else { break };
             self.counts.renewal_batches += 1;

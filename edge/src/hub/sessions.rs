@@ -32,10 +32,12 @@ pub(super) fn warn_at(ends: StoreTime, now: Option<StoreTime>) -> StoreTime {
 impl Hub {
     pub(super) fn accept(&mut self, id: ConnectionId, cx: &mut Cx<'_>) {
         self.counts.accepted += 1;
-        let next_ping = self.jittered_ping(cx.now);
+        let next_ping = self.jittered(self.timings.heartbeat, cx.now);
         let key = self.conns.insert(Conn {
             id,
             heard: cx.now,
+            heartbeat: self.timings.heartbeat,
+            paced: cx.now,
             next_ping,
             timer: Mono(Duration::MAX),
             roomless: Some(cx.now + FIRST_MESSAGE_WITHIN),

@@ -1,5 +1,8 @@
 //! The connections, and what each of them does in its rooms.
 
+use std::time::Duration;
+
+use presence_model::class::RoomTimings;
 use presence_model::cursor::Cursor;
 use presence_model::fanout::Receiver;
 use presence_model::gate::Gate;
@@ -20,6 +23,10 @@ pub(super) struct Conn {
     pub(super) id: ConnectionId,
     /// When anything came last.
     pub(super) heard: Mono,
+    /// How often it is to be heard: as often as the quickest of its sessions.
+    pub(super) heartbeat: Duration,
+    /// Since when at least so often: silence before that proves nothing.
+    pub(super) paced: Mono,
     pub(super) next_ping: Mono,
     /// The earliest timer set for it.
     pub(super) timer: Mono,
@@ -94,6 +101,8 @@ pub(super) struct Session {
     pub(super) generation: Option<Generation>,
     pub(super) client: SmolStr,
     pub(super) profile: Profile,
+    /// Of its lease; none until it had one.
+    pub(super) timings: Option<RoomTimings>,
     pub(super) standing: Standing,
     /// The update under way: one at a time, later ones wait in `unsaid`.
     pub(super) updating: Option<RequestId>,
@@ -135,6 +144,12 @@ impl Session {
 }
 
 impl Conn {
+    /// The heartbeat of the quickest of its sessions that have had a lease.
+    pub(super) fn quickest(&self) -> Option<Duration> {
+        let sessions = self.stays.iter().filter_map(|stay| stay.session.as_deref());
+        sessions.filter_map(|session| Some(session.timings?.heartbeat)).min()
+    }
+
     pub(super) fn stay(&self, room: RoomKey) -> Option<&Stay> {
         self.stays.iter().find(|stay| stay.room == room)
     }
@@ -242,6 +257,8 @@ mod tests {
         let conn = || Conn {
             id: ConnectionId(1),
             heard: Mono::default(),
+            heartbeat: Duration::ZERO,
+            paced: Mono::default(),
             next_ping: Mono::default(),
             timer: Mono::default(),
             roomless: None,

@@ -1,6 +1,7 @@
 //! Stories of a hub, with link and watch driven by hand.
 
 mod chaos;
+mod classes;
 mod cores;
 mod drain;
 mod link;

@@ -219,7 +219,9 @@ impl Hub {
                 }
                 // On the next link all is said anyway.
                 Some(_) if !is_up => self.requests.postpone(id, due),
-                Some(Request::Join { again: true, .. }) => self.requests.again(id, due),
+                Some(Request::Join { again: true, .. }) => {
+                    self.requests.again(id, cx.now + self.timings.heartbeat);
+                }
                 Some(Request::Update { .. } | Request::Release { .. } | Request::Leave { .. }) => {
                     self.requests.postpone(id, due);
                     self.say(id, cx);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use presence_model::class::RoomTimings;
 use presence_model::id::Generation;
 use presence_model::link::{BatchId, GrantDown, LinkDown, LinkRefusal, RequestId, Welcome};
 use presence_model::refusal::Refusal;
@@ -100,6 +101,7 @@ impl From<Welcome> for v1::Welcome {
             heartbeat_ms: millis(welcome.heartbeat),
             lease_ttl_ms: millis(welcome.lease_ttl),
             grace_ms: millis(welcome.grace),
+            heartbeat_min_ms: millis(welcome.heartbeat_min),
             link_beat_ms: millis(welcome.link_beat),
             edge_lost_ms: millis(welcome.edge_lost),
             store_time_ms: welcome.store_time.0,
@@ -113,8 +115,11 @@ impl TryFrom<v1::Welcome> for Welcome {
     type Error = WireError;
 
     fn try_from(wire: v1::Welcome) -> Result<Self, WireError> {
+        let heartbeat = span("Welcome.heartbeat_ms", wire.heartbeat_ms)?;
+        let smallest = wire.heartbeat_min_ms;
         Ok(Self {
-            heartbeat: span("Welcome.heartbeat_ms", wire.heartbeat_ms)?,
+            heartbeat,
+            heartbeat_min: if smallest == 0 { heartbeat } else { Duration::from_millis(smallest) },
             lease_ttl: span("Welcome.lease_ttl_ms", wire.lease_ttl_ms)?,
             grace: span("Welcome.grace_ms", wire.grace_ms)?,
             link_beat: span("Welcome.link_beat_ms", wire.link_beat_ms)?,
@@ -134,6 +139,8 @@ impl From<GrantDown> for v1::Granted {
             since_ms: grant.since.0,
             resumed: grant.resumed,
             token_ends_ms: grant.token_ends.0,
+            heartbeat_ms: grant.timings.map_or(0, |timings| millis(timings.heartbeat)),
+            grace_ms: grant.timings.map_or(0, |timings| millis(timings.grace)),
         }
     }
 }
@@ -142,8 +149,15 @@ impl TryFrom<v1::Granted> for GrantDown {
     type Error = WireError;
 
     fn try_from(wire: v1::Granted) -> Result<Self, WireError> {
+        let lease = lease("Granted.lease", wire.lease)?;
+        let timings = (wire.heartbeat_ms > 0).then(|| RoomTimings {
+            heartbeat: Duration::from_millis(wire.heartbeat_ms),
+            lease_ttl: lease.ttl(),
+            grace: Duration::from_millis(wire.grace_ms),
+        });
         Ok(Self {
-            lease: lease("Granted.lease", wire.lease)?,
+            lease,
+            timings,
             generation: Generation(wire.generation),
             since: StoreTime(wire.since_ms),
             resumed: wire.resumed,

@@ -210,6 +210,22 @@ fn a_welcome_with_an_empty_timer_is_refused() {
 }
 
 #[test]
+fn an_older_core_knows_no_room_classes() {
+    let welcome = v1::Welcome {
+        heartbeat_ms: 15_000,
+        lease_ttl_ms: 45_000,
+        grace_ms: 12_000,
+        link_beat_ms: 1_000,
+        edge_lost_ms: 5_000,
+        ..v1::Welcome::default()
+    };
+    let welcome = presence_model::link::Welcome::try_from(welcome).unwrap();
+    assert_eq!(welcome.heartbeat_min, welcome.heartbeat);
+    let granted = v1::Granted { lease: 1, grace_ms: 5, ..v1::Granted::default() };
+    assert_eq!(presence_model::link::GrantDown::try_from(granted).unwrap().timings, None);
+}
+
+#[test]
 fn a_room_error_of_a_later_version_is_read_by_whether_to_ask_again() {
     let refusal = |retry_after_ms| {
         WatchRefusal::from(v1::RoomError { reason: 99, message: String::new(), retry_after_ms })

@@ -12,6 +12,7 @@ use presence_core::store::{
     NotApplied, Outcome, StoreFault, TailId, TurnOutcome, shard_of,
 };
 use presence_model::change::{Change, Committed};
+use presence_model::class::Graces;
 use presence_model::digest::Digest;
 use presence_model::id::{EdgeName, Incarnation, LinkNumber, RegionId, RoomId, Roster, UserId};
 use presence_model::lease::{LeaseId, Shard};
@@ -285,9 +286,20 @@ impl Bench {
         link: LinkNumber,
         broken_since: StoreTime,
     ) -> anyhow::Result<usize> {
-        let (shard, grace) = (self.shard, self.grace);
+        self.lose_by(edge, link, broken_since, self.grace.into()).await
+    }
+
+    /// The same, with a grace for each ttl.
+    pub async fn lose_by(
+        &self,
+        edge: Incarnation,
+        link: LinkNumber,
+        broken_since: StoreTime,
+        graces: Graces,
+    ) -> anyhow::Result<usize> {
+        let shard = self.shard;
         let Outcome::Lost { leases } =
-            self.execute(Command::Lose { shard, edge, link, broken_since, grace }).await?
+            self.execute(Command::Lose { shard, edge, link, broken_since, graces }).await?
         else {
             bail!("not an answer to Lose")
         };

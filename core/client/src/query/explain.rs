@@ -37,6 +37,8 @@ pub struct Explanation {
     pub now: StoreTime,
     /// The same for people.
     pub story: String,
+    /// The room's class; empty if the core knows of none.
+    pub class: SmolStr,
 }
 
 /// A session that counts.
@@ -115,6 +117,7 @@ impl TryFrom<v1::ExplainResponse> for Explanation {
             freshness: convert::freshness("ExplainResponse.freshness", wire.freshness)?,
             now: StoreTime(wire.store_time_ms),
             story: wire.story,
+            class: convert::label("ExplainResponse.class", &wire.class)?,
         })
     }
 }

@@ -108,11 +108,13 @@ async fn an_explanation_is_read_whole() {
             freshness: Some(Freshness::Live.into()),
             store_time_ms: 1_000,
             story: "u1 is here.".into(),
+            class: "quick".into(),
         });
     });
     let user = UserId::new("u1").unwrap();
     let told = soon(client(&[&core]).explain(&room("r1"), &user)).await.unwrap();
     assert_eq!((told.member, told.now), (Some(member("u1")), StoreTime(1_000)));
+    assert_eq!((told.story.as_str(), told.class.as_str()), ("u1 is here.", "quick"));
     assert_eq!(told.sessions[0].session, SessionId::new(session).unwrap());
     assert_eq!(
         (told.sessions[0].deadline, told.sessions[0].heartbeat_age),

@@ -1,8 +1,11 @@
 //! The rules between timers, and settings that keep them.
 
+use std::iter;
 use std::time::Duration;
 
 use super::{Origin, TimingMistake, Timings, TimingsGiven};
+use crate::class::{Class, ClassGiven, DEFAULT_CLASS, RoomTimings};
+use crate::lease::LeaseId;
 
 /// Below this a session would be pinged without pause.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
@@ -15,11 +18,34 @@ const LEASE_TTL: &str = "lease_ttl";
 const GRACE: &str = "grace";
 const EDGE_LOST: &str = "edge_lost";
 /// Examples are told in steps of what a lease id can say.
-const STEP_MS: u128 = 100;
+const STEP: Duration = Duration::from_millis(100);
 
-/// All rules that do not hold.
+/// All rules that do not hold, of the default class and of what all rooms share.
 pub(super) fn mistakes(timings: &Timings, given: TimingsGiven) -> Vec<TimingMistake> {
-    let broken = broken(timings);
+    told(broken(timings), timings, given)
+}
+
+/// All rules that do not hold of another class; `before` are those in front of it.
+pub(super) fn mistakes_of(
+    class: &Class,
+    before: &[Class],
+    shared: &Timings,
+    given: TimingsGiven,
+) -> Vec<TimingMistake> {
+    let RoomTimings { heartbeat, lease_ttl, grace } = class.timings;
+    let own = Timings { heartbeat, lease_ttl, grace, ..*shared };
+    let given = TimingsGiven {
+        heartbeat: Some(heartbeat),
+        lease_ttl: Some(lease_ttl),
+        grace: Some(grace),
+        ..given
+    };
+    let mut mistakes = told(broken_of_class(&own), &own, given);
+    mistakes.extend(other_grace(class, before, shared));
+    mistakes.into_iter().map(|mistake| TimingMistake { class: Some(class.name.clone()), ..mistake }).collect()
+}
+
+fn told(broken: Vec<Broken>, timings: &Timings, given: TimingsGiven) -> Vec<TimingMistake> {
     if broken.is_empty() {
         return Vec::new();
     }
@@ -28,9 +54,25 @@ pub(super) fn mistakes(timings: &Timings, given: TimingsGiven) -> Vec<TimingMist
         .into_iter()
         .map(|(setting, value, rule)| {
             let (origin, example) = (Origin::Given, example.clone());
-            TimingMistake { setting, value, origin, rule, example }
+            TimingMistake { class: None, setting, value, origin, rule, example }
         })
         .collect()
+}
+
+/// Nothing of a class but its ttl is in a lease, so classes of one ttl have one grace.
+fn other_grace(class: &Class, before: &[Class], shared: &Timings) -> Option<TimingMistake> {
+    let (ttl, grace) = (LeaseId::carried(class.timings.lease_ttl), class.timings.grace);
+    let others = before.iter().map(|other| (other.name.as_str(), other.timings));
+    let others: Vec<(&str, RoomTimings)> = iter::once((DEFAULT_CLASS, shared.usual())).chain(others).collect();
+    let of_ttl = |ttl| others.iter().find(move |(_, other)| LeaseId::carried(other.lease_ttl) == ttl);
+    let (name, other) = of_ttl(ttl).filter(|(_, other)| other.grace != grace)?;
+    let rule = format!(
+        "must be {:?}, as that of class {name}: both have lease_ttl {ttl:?}, by which alone their leases are known",
+        other.grace
+    );
+    let longer = iter::successors(Some(ttl), |ttl| Some(*ttl + STEP)).find(|ttl| of_ttl(*ttl).is_none());
+    let example = format!("lease_ttl {:?}, grace {grace:?}", longer.unwrap_or(ttl));
+    Some(TimingMistake { class: None, setting: GRACE, value: grace, origin: Origin::Given, rule, example })
 }
 
 /// Where the value of a timer comes from.
@@ -47,6 +89,24 @@ pub(super) fn origin(setting: &'static str, given: TimingsGiven, defaults: Timin
         Some(_) => Origin::Given,
         None if is_derived => Origin::DerivedFrom(LEASE_TTL),
         None => Origin::Default,
+    }
+}
+
+/// The same for a class: what it does not give is that of the default class.
+pub(super) fn origin_of(
+    setting: &'static str,
+    class: &ClassGiven,
+    (given, defaults): (TimingsGiven, TimingsGiven),
+) -> Origin {
+    let usual = match setting {
+        HEARTBEAT => Origin::DerivedFrom("timing.heartbeat"),
+        LEASE_TTL => Origin::DerivedFrom("timing.lease_ttl"),
+        GRACE => Origin::DerivedFrom("timing.grace"),
+        _ => return origin(setting, given, defaults),
+    };
+    match origin(setting, class.timings(), TimingsGiven::default()) {
+        Origin::Given => Origin::Given,
+        Origin::Default | Origin::DerivedFrom(_) => usual,
     }
 }
 
@@ -67,7 +127,17 @@ impl Check {
 fn broken(t: &Timings) -> Vec<Broken> {
     let mut check = Check::default();
     leases(t, &mut check);
-    edges(t, &mut check);
+    links(t, &mut check);
+    losses(t, &mut check);
+    shares(t, &mut check);
+    check.0
+}
+
+/// Of what all rooms share only what a class has to do with.
+fn broken_of_class(t: &Timings) -> Vec<Broken> {
+    let mut check = Check::default();
+    leases(t, &mut check);
+    losses(t, &mut check);
     shares(t, &mut check);
     check.0
 }
@@ -95,15 +165,21 @@ fn leases(t: &Timings, check: &mut Check) {
     });
 }
 
-/// How long edges are believed.
-fn edges(t: &Timings, check: &mut Check) {
+/// How soon an edge may count as lost.
+fn links(t: &Timings, check: &mut Check) {
     let back_again = (t.link_beat * 3).saturating_add(t.link_backoff);
-    let lost_and_over = t.edge_lost.saturating_add(t.grace);
-    check.rule(EDGE_LOST, t.edge_lost, t.edge_lost >= back_again, || {
+    // Where it follows from a ttl that is too short it is that ttl which is told.
+    let follows = t.edge_lost == t.lease_ttl_min / 3;
+    check.rule(EDGE_LOST, t.edge_lost, t.edge_lost >= back_again || follows, || {
         format!(
             "must be at least 3 link beats + the link's first backoff ({back_again:?}), so that an edge can link again"
         )
     });
+}
+
+/// How long a lost edge may be believed.
+fn losses(t: &Timings, check: &mut Check) {
+    let lost_and_over = t.edge_lost.saturating_add(t.grace);
     check.rule(EDGE_LOST, t.edge_lost, lost_and_over < t.lease_ttl, || {
         format!(
             "must, with grace ({lost_and_over:?} together), be below lease_ttl ({:?}), else it shortens nothing",
@@ -170,16 +246,16 @@ fn example(t: &Timings, given: TimingsGiven) -> TimingsGiven {
         ..given
     };
     let candidates = [by_ttl, TimingsGiven { edge_lost: None, ..by_ttl }, by_rest];
-    candidates.into_iter().find(|c| broken(&Timings::follow(*c)).is_empty()).unwrap_or_default()
+    candidates.into_iter().find(|c| broken(&Timings::follow(*c, &[])).is_empty()).unwrap_or_default()
 }
 
 fn rounded_up(span: Duration) -> Duration {
-    let steps = span.as_millis().div_ceil(STEP_MS);
-    Duration::from_millis(u64::try_from(steps.saturating_mul(STEP_MS)).unwrap_or(u64::MAX))
+    let steps = span.as_millis().div_ceil(STEP.as_millis());
+    Duration::from_millis(u64::try_from(steps.saturating_mul(STEP.as_millis())).unwrap_or(u64::MAX))
 }
 
 fn render(given: &TimingsGiven) -> String {
-    let followed = Timings::follow(*given);
+    let followed = Timings::follow(*given, &[]);
     let mut text = format!(
         "heartbeat {:?}, lease_ttl {:?}, grace {:?}",
         followed.heartbeat, followed.lease_ttl, followed.grace
@@ -212,11 +288,11 @@ mod tests {
             edge_lost in prop::option::of(span()),
         ) {
             let given = TimingsGiven { heartbeat, lease_ttl, grace, edge_lost, merge_interval: None };
-            let timings = Timings::follow(given);
+            let timings = Timings::follow(given, &[]);
             let found = mistakes(&timings, given);
             prop_assert_eq!(Timings::derive(given).is_ok(), found.is_empty());
             let example = example(&timings, given);
-            prop_assert_eq!(mistakes(&Timings::follow(example), example), []);
+            prop_assert_eq!(mistakes(&Timings::follow(example, &[]), example), []);
         }
     }
 }

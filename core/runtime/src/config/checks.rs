@@ -7,7 +7,6 @@ use presence_model::timing::{Timings, TimingsGiven};
 
 use super::loader::Loader;
 use super::mistake::{Mistake, Mistakes};
-use super::timing::derive_from;
 use crate::exposure::Exposed;
 use crate::telemetry::LogFlags;
 use crate::tokens::KeySet;
@@ -29,7 +28,20 @@ impl<'l, 'a> Checks<'l, 'a> {
 
     /// The timers in force, if they keep their rules; `defaults` stand for what is not given.
     pub fn timings(&mut self, given: TimingsGiven, defaults: TimingsGiven) -> Option<Timings> {
-        derive_from(self.loader, (given, defaults), &mut self.mistakes)
+        self.timings_of_classes(given, defaults, &[]).map(|(timings, _)| timings)
+    }
+
+    /// Whether something is wrong with a setting whose path begins so.
+    pub(super) fn has_mistakes_under(&self, path: &str) -> bool {
+        self.mistakes.iter().any(|mistake| mistake.path.starts_with(path))
+    }
+
+    pub(super) fn found_in(&self, path: &str) -> Option<String> {
+        self.loader.found_in(path)
+    }
+
+    pub(super) fn push(&mut self, mistake: Mistake) {
+        self.mistakes.push(mistake);
     }
 
     /// A value that is read by a rule of its own.

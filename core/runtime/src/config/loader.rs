@@ -1,5 +1,7 @@
 //! Merging file, environment and flags, and holding each value against its rule.
 
+mod lists;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,8 @@ use std::path::{Path, PathBuf};
 use config::{Config, Environment, File, FileFormat, Value, ValueKind};
 use serde::de::DeserializeOwned;
 
+pub(super) use self::lists::entry;
+use self::lists::{key_of, whole};
 use super::kind::scalar;
 use super::mistake::{Mistake, Mistakes};
 use super::{Kind, Setting};
@@ -127,10 +131,15 @@ impl<'a> Loader<'a> {
 
     /// What would hold for a setting, as it stands in a file.
     pub(super) fn example(&self, path: &str) -> Option<String> {
-        self.setting(path).map(|setting| format!("{} = {}", setting.path, setting.example))
+        let setting = self.setting(path)?;
+        Some(match setting.path.split_once("[].") {
+            Some((list, key)) => format!("[[{list}]] {key} = {}", setting.example),
+            None => format!("{} = {}", setting.path, setting.example),
+        })
     }
 
     fn setting(&self, path: &str) -> Option<&'a Setting> {
+        let path = whole(path);
         self.settings.iter().find(|setting| setting.path == path)
     }
 
@@ -139,6 +148,13 @@ impl<'a> Loader<'a> {
     pub fn found_in(&self, path: &str) -> Option<String> {
         if let Some((flag, _)) = self.flags.get(path) {
             return Some((*flag).to_owned());
+        }
+        let mut names = self.environment.keys();
+        if let Some((list, _)) = path.split_once('[') {
+            let variables = format!("{}{SEPARATOR}{list}{SEPARATOR}", self.prefix).to_uppercase();
+            if names.any(|name| name.to_uppercase().starts_with(&variables)) {
+                return Some(format!("{variables}…"));
+            }
         }
         let variable = format!("{}{SEPARATOR}{}", self.prefix, path.replace('.', SEPARATOR));
         let mut names = self.environment.keys();
@@ -168,7 +184,10 @@ struct Walk<'l, 'a> {
 impl Walk<'_, '_> {
     fn visit(&mut self, path: &str, value: &Value) {
         if let Some(setting) = self.loader.setting(path) {
-            return self.take(setting, value);
+            return self.take(setting, path, value);
+        }
+        if self.loader.is_list(path) {
+            return self.visit_list(path, value);
         }
         match &value.kind {
             ValueKind::Table(table) => {
@@ -191,24 +210,25 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn take(&mut self, setting: &Setting, value: &Value) {
+    fn take(&mut self, setting: &Setting, path: &str, value: &Value) {
         match setting.kind.read(value) {
-            Some(read) => insert(&mut self.table, setting.path, read),
+            Some(read) => insert(&mut self.table, key_of(setting.path), read),
             None => self.mistakes.push(Mistake {
-                path: setting.path.to_owned(),
+                path: path.to_owned(),
                 value: shown(setting, value),
                 rule: format!("must be {}", setting.kind.rule()),
-                example: self.loader.example(setting.path),
-                found_in: self.loader.found_in(setting.path),
+                example: self.loader.example(path),
+                found_in: self.loader.found_in(path),
             }),
         }
     }
 
     fn unknown(&self, path: &str) -> Mistake {
         let known: Vec<&str> = self.loader.settings.iter().map(|setting| setting.path).collect();
-        let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
+        let whole = whole(path);
+        let parent = whole.rsplit_once('.').map_or("", |(parent, _)| parent);
         let beside = |known: &&&str| known.rsplit_once('.').map_or("", |(parent, _)| parent) == parent;
-        let siblings: Vec<&str> = known.iter().filter(beside).copied().collect();
+        let siblings: Vec<&str> = known.iter().filter(beside).map(|known| key_of(known)).collect();
         let offered = if siblings.is_empty() { known } else { siblings };
         Mistake {
             path: path.to_owned(),

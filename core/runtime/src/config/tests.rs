@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 
+mod classes;
+
 const SETTINGS: [Setting; 9] = [
     Setting::new("grpc", Kind::Address, "\"127.0.0.1:4700\""),
     Setting::new("store.url", Kind::Url(&["memory", "redis", "rediss"]), "\"memory\"").secret(),
@@ -164,6 +166,7 @@ fn what_is_printed_is_effective_hides_secrets_and_can_be_loaded_again() {
 #[test]
 fn timing_mistakes_are_one_line_each() {
     let mistake = TimingMistake {
+        class: None,
         setting: "lease_ttl",
         value: secs(2),
         origin: Origin::Given,

@@ -6,12 +6,13 @@ use clap::Args;
 use presence_model::timing::{Origin, TimingMistake, Timings, TimingsGiven};
 use serde::{Deserialize, Serialize};
 
+use super::classes::CLASS_SETTINGS;
 use super::loader::Loader;
 use super::mistake::Mistake;
 use super::{Kind, Setting};
 
 /// Wide on purpose: what fits together is checked on the whole set, by the model.
-const SPAN: Kind = Kind::Span { min: Duration::from_millis(1), max: Duration::from_secs(24 * 60 * 60) };
+pub(super) const SPAN: Kind = Kind::Span { min: Duration::from_millis(1), max: Duration::from_secs(24 * 60 * 60) };
 
 /// The settings of the `timing` table, to be joined to those of a binary.
 pub const TIMING_SETTINGS: [Setting; 5] = [
@@ -97,42 +98,26 @@ impl TimingSettings {
     }
 }
 
-/// Derives the timers in force, and adds all rules that are broken between them to the mistakes. None if
-/// there are such, or a timer is a mistake already: what then follows from it would be none of the
-/// operator's.
-pub(super) fn derive_from(
-    loader: &Loader<'_>,
-    (given, defaults): (TimingsGiven, TimingsGiven),
-    mistakes: &mut Vec<Mistake>,
-) -> Option<Timings> {
-    if mistakes.iter().any(|mistake| mistake.path.starts_with("timing.")) {
-        return None;
-    }
-    match derive(given, defaults, |path| loader.found_in(path)) {
-        Ok(timings) => Some(timings),
-        Err(lines) => {
-            mistakes.extend(lines);
-            None
-        }
-    }
-}
-
-fn derive(
-    given: TimingsGiven,
-    defaults: TimingsGiven,
-    found_in: impl Fn(&str) -> Option<String>,
-) -> Result<Timings, Vec<Mistake>> {
-    let line = |mistake| line(mistake, &found_in);
-    Timings::derive_or(given, defaults).map_err(|mistakes| mistakes.into_iter().map(line).collect())
-}
-
+/// A broken rule as a line.
 pub(super) fn line(mistake: TimingMistake, found_in: impl Fn(&str) -> Option<String>) -> Mistake {
-    let TimingMistake { setting, value, origin, rule, example } = mistake;
-    let path = format!("timing.{setting}");
+    let TimingMistake { class, setting, value, origin, rule, example } = mistake;
+    let path = match &class {
+        Some(class) if is_of_classes(setting) => format!("class[{class}].{setting}"),
+        Some(_) | None => format!("timing.{setting}"),
+    };
+    let rule = match &class {
+        Some(class) if !is_of_classes(setting) => format!("for class {class}, {rule}"),
+        Some(_) | None => rule,
+    };
     let found_in = match origin {
         Origin::Given => found_in(&path),
         Origin::Default | Origin::DerivedFrom(_) => None,
     };
     let value = format!("\"{}\"{origin}", humantime::format_duration(value));
     Mistake { path, value, rule, example: Some(example), found_in }
+}
+
+/// Whether a timer may differ by class; all others are shared.
+fn is_of_classes(setting: &str) -> bool {
+    CLASS_SETTINGS.iter().any(|class| class.path.strip_prefix("class[].") == Some(setting))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use presence_model::change::Change;
 use presence_model::claim::judge_time;
+use presence_model::class::RoomTimings;
 use presence_model::id::{Roster, SessionId};
 use presence_model::link::{GrantDown, LinkDown, LinkRefusal};
 use presence_model::member::{self, Abandoned, Due, DueCause};
@@ -143,7 +144,7 @@ impl Driver {
         let judged = self.revoked().judge_join(roster, &read.user, &join.join.session, now);
         let outcome = judged.map_err(Into::into).and_then(|()| match held_already(&join, read) {
             Some(grant) => Ok((grant, None)),
-            None => decide_new(&join, read, now),
+            None => decide_new(&join, read, now, self.timings_of(&roster.room)),
         });
         match outcome {
             Ok((grant, Some(change))) => {
@@ -204,7 +205,12 @@ fn held_already(join: &JoinWork, read: &MemberRead) -> Option<GrantDown> {
 
 type Granted = (GrantDown, Option<Box<Change>>);
 
-fn decide_new(join: &JoinWork, read: &MemberRead, now: StoreTime) -> Result<Granted, LinkRefusal> {
+fn decide_new(
+    join: &JoinWork,
+    read: &MemberRead,
+    now: StoreTime,
+    timings: RoomTimings,
+) -> Result<Granted, LinkRefusal> {
     judge_time(&join.claims, now, TOKEN_LEEWAY).map_err(|_| LinkRefusal::Unauthorized)?;
     let granted = member::join(read, &join.join, now)?;
     let grant = GrantDown {
@@ -213,6 +219,7 @@ fn decide_new(join: &JoinWork, read: &MemberRead, now: StoreTime) -> Result<Gran
         since: granted.since,
         resumed: granted.resumed,
         token_ends: join.claims.token.ends,
+        timings: Some(timings.of_lease(granted.lease.ttl())),
     };
     Ok((grant, granted.change))
 }

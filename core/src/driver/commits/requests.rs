@@ -46,7 +46,8 @@ impl Driver {
 
     /// A lease id for a roster, unpredictable if the seed is.
     pub(super) fn mint(&mut self, roster: &Roster) -> LeaseId {
-        LeaseId::mint(self.settings.timings.lease_ttl, self.shard(roster), self.rng.next_u64())
+        let ttl = self.timings_of(&roster.room).lease_ttl;
+        LeaseId::mint(ttl, self.shard(roster), self.rng.next_u64())
     }
 
     /// A session says something new.

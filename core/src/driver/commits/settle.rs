@@ -107,7 +107,7 @@ impl Driver {
 
     /// The store cannot be reached: new arrivals are told so; what ranks with renewals waits as those do.
     pub(super) fn store_away(&mut self, roster: &Roster, batch: Vec<Waiting>) {
-        let patience = self.settings.timings.heartbeat;
+        let patience = self.timings_of(&roster.room).heartbeat;
         let mut again = Vec::new();
         for waiting in batch {
             let waits = match &waiting.work {

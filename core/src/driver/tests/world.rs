@@ -6,6 +6,7 @@ pub(super) mod watcher;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use presence_model::class::{ClassGiven, Classes};
 use presence_model::id::{RegionId, RoomId, Roster, UserId};
 use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::{Timings, TimingsGiven};
@@ -88,6 +89,7 @@ pub(super) struct World {
     pub(super) skew_ms: i64,
     pub(super) faults: Faults,
     pub(super) timings: Timings,
+    classes: Classes,
     cores: Vec<Core>,
     events: BTreeMap<(Mono, u64), Event>,
     held_back: Vec<(usize, StoreOp, Command)>,
@@ -115,7 +117,13 @@ impl World {
     }
 
     pub(super) fn with_cores(cores: u64) -> Self {
-        let timings = Timings::derive(TimingsGiven::default()).unwrap();
+        Self::of_classes(cores, &[])
+    }
+
+    /// Rooms of these classes have timers of their own.
+    pub(super) fn of_classes(cores: u64, classes: &[ClassGiven]) -> Self {
+        let usual = TimingsGiven::default();
+        let (timings, classes) = Timings::derive_classes(usual, usual, classes).unwrap();
         let settings = MemorySettings { shards: 4, ..MemorySettings::default() };
         let mut world = Self {
             now: Mono::from_millis(1_000),
@@ -123,6 +131,7 @@ impl World {
             skew_ms: 0,
             faults: Faults::default(),
             timings,
+            classes,
             cores: Vec::new(),
             events: BTreeMap::new(),
             held_back: Vec::new(),
@@ -147,6 +156,12 @@ impl World {
         world
     }
 
+    /// Cores that start from now on have no room classes.
+    pub(super) fn forget_classes(&mut self) {
+        self.timings = Timings::derive(TimingsGiven::default()).unwrap();
+        self.classes = Classes::default();
+    }
+
     /// One more core over the same store: its number.
     pub(super) fn start_core(&mut self) -> usize {
         let core = self.cores.len();
@@ -154,6 +169,7 @@ impl World {
             region: region(),
             edge_regions: vec![region()],
             timings: self.timings,
+            classes: self.classes.clone(),
             name: "core".into(),
             shards: 4,
             holder: 100 + core as u64,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use presence_model::class::Graces;
 use presence_model::id::Incarnation;
 use presence_model::lease::LeaseId;
 use presence_model::member::{Shortened, ShortenedBy};
@@ -48,7 +49,7 @@ impl ShardState {
         &mut self,
         edge: Incarnation,
         broken_since: StoreTime,
-        grace: Duration,
+        graces: &Graces,
         now: StoreTime,
     ) -> usize {
         let mut lost = 0;
@@ -59,7 +60,7 @@ impl ShardState {
             let is_silent = !lease.in_grace && may_run && self.is_settled() && !self.is_held(id.ttl(), now);
             if is_silent && !is_before {
                 let replaced = lease.deadline;
-                let deadline = replaced.min(now + grace);
+                let deadline = replaced.min(now + graces.of(id.ttl()));
                 let note = Shortened { cause: ShortenedBy::EdgeLost, replaced, deadline };
                 self.leases.shorten(id, deadline, Some(note));
             }

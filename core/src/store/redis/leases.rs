@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use presence_model::class::Graces;
 use presence_model::id::{Incarnation, LinkNumber};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::member::{Shortened, ShortenedBy};
@@ -95,7 +96,7 @@ impl Inner {
         shard: Shard,
         (edge, link): (Incarnation, LinkNumber),
         broken_since: StoreTime,
-        grace: Duration,
+        graces: Graces,
     ) -> Result<Outcome, StoreFault> {
         self.check_shard(shard)?;
         loop {
@@ -103,8 +104,12 @@ impl Inner {
             arguments.hex(edge.0);
             arguments.hex(link.0);
             arguments.number(broken_since.0);
-            arguments.number(millis(grace));
+            arguments.number(millis(graces.usual()));
             arguments.number(LOSE_PORTION);
+            for (ttl, grace) in graces.by_ttl() {
+                arguments.number(millis(ttl));
+                arguments.number(millis(grace));
+            }
             let mut reader = Reader::new(self.write(&LOSE, &self.keys.shard(shard), arguments).await?)?;
             reader.time()?;
             let (leases, more) = (reader.count()?, reader.flag()?);

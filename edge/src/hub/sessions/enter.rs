@@ -114,6 +114,7 @@ impl Hub {
             generation,
             client,
             profile,
+            timings: None,
             standing: Standing::Joining { request, old: None },
             updating: None,
             unsaid: Unsaid::default(),
@@ -212,6 +213,7 @@ impl Hub {
             generation: session.generation.unwrap_or(Generation(1)),
             since,
             resumed: true,
+            timings: session.timings.unwrap_or(self.timings.usual()),
         };
         self.answer(key, &joined, cx);
     }
@@ -222,7 +224,8 @@ impl Hub {
         room: RoomKey,
         now: Mono,
     ) -> presence_model::link::RequestId {
-        let due = now + self.timings.ack_within;
+        // Not sooner for a quick class: its room is all that is known of it, and storms take their time.
+        let due = now + self.timings.heartbeat;
         self.requests.add(Request::Join { key, room, again: false }, due)
     }
 

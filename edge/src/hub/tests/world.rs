@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use presence_model::change::Removal;
 use presence_model::claim::{Action, Claims, TokenRefusal};
+use presence_model::class::RoomTimings;
 use presence_model::delta::Delta;
 use presence_model::digest::Digest;
 use presence_model::id::{ConnectionId, EdgeName, Generation, Incarnation, RegionId, RoomId, UserId};
@@ -78,6 +79,8 @@ pub(super) struct World {
     pub(super) drained: bool,
     /// Whether a core answers beats.
     pub(super) core_beats: bool,
+    /// What a core welcomes with.
+    pub(super) core: Timings,
     accepted: Option<ConnKey>,
     connections: u64,
     revision: u64,
@@ -121,6 +124,7 @@ impl World {
             wanted: (false, false),
             drained: false,
             core_beats: true,
+            core: timings(),
             accepted: None,
             connections: 0,
             revision: 0,
@@ -140,11 +144,12 @@ impl World {
     pub(super) fn link(&mut self) {
         self.wanted.0 = false;
         self.give(Input::LinkUp);
-        let t = timings();
+        let t = self.core;
         self.down(LinkDown::Welcome(Welcome {
             heartbeat: t.heartbeat,
             lease_ttl: t.lease_ttl,
             grace: t.grace,
+            heartbeat_min: t.heartbeat_min,
             link_beat: t.link_beat,
             edge_lost: t.edge_lost,
             store_time: self.store_time(),
@@ -306,13 +311,14 @@ impl World {
     }
 
     pub(super) fn granted_until(&mut self, request: RequestId, lease: LeaseId, token_ends: StoreTime) {
-        let outcome = Ok(GrantDown {
-            lease,
-            generation: Generation(1),
-            since: StoreTime(STORE_START_MS),
-            resumed: false,
-            token_ends,
-        });
+        self.down(LinkDown::Joined { request, outcome: Ok(grant(lease, token_ends)) });
+    }
+
+    /// Grants a lease in a room of a class of its own.
+    pub(super) fn granted_as(&mut self, request: RequestId, n: u64, timings: RoomTimings) {
+        let lease = LeaseId::mint(timings.lease_ttl, Shard(0), n);
+        let grant = grant(lease, self.store_time() + Duration::from_secs(3_600));
+        let outcome = Ok(GrantDown { timings: Some(timings), ..grant });
         self.down(LinkDown::Joined { request, outcome });
     }
 
@@ -442,6 +448,17 @@ impl World {
             digest: self.digest(),
         };
         self.region_event(name, RegionEvent::Delta(delta));
+    }
+}
+
+fn grant(lease: LeaseId, token_ends: StoreTime) -> GrantDown {
+    GrantDown {
+        lease,
+        generation: Generation(1),
+        since: StoreTime(STORE_START_MS),
+        resumed: false,
+        token_ends,
+        timings: None,
     }
 }
 

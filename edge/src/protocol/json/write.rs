@@ -84,12 +84,14 @@ pub fn message(message: &ServerMessage) -> Payload {
             .number("reconnect_ms", millis(*reconnect))
             .raw("limits", limits().as_bytes())
             .end(),
-        ServerMessage::Joined { room, session, generation, since, resumed } => Object::new("joined")
+        ServerMessage::Joined { room, session, generation, since, resumed, timings } => Object::new("joined")
             .text("room", room.as_str())
             .text("session", session.as_str())
             .number("generation", generation.0)
             .number("since", since.0)
             .raw("resumed", if *resumed { b"true" } else { b"false" })
+            .number("heartbeat_ms", millis(timings.heartbeat))
+            .number("reconnect_ms", millis(timings.reconnect_within()))
             .end(),
         ServerMessage::Freshness { room, region, freshness } => {
             let (state, since) = match freshness {

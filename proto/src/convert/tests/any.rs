@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use presence_model::change::Removal;
+use presence_model::class::RoomTimings;
 use presence_model::cursor::Cursor;
 use presence_model::delta::Delta;
 use presence_model::digest::Digest;
@@ -299,9 +300,10 @@ fn refusal() -> impl Strategy<Value = LinkRefusal> {
 }
 
 fn welcome() -> impl Strategy<Value = Welcome> {
-    ([span(), span(), span(), span(), span()], time(), label(), label()).prop_map(
-        |([heartbeat, lease_ttl, grace, link_beat, edge_lost], store_time, core, release)| Welcome {
+    ([span(), span(), span(), span(), span(), span()], time(), label(), label()).prop_map(
+        |([heartbeat, heartbeat_min, lease_ttl, grace, link_beat, edge_lost], store_time, core, release)| Welcome {
             heartbeat,
+            heartbeat_min,
             lease_ttl,
             grace,
             link_beat,
@@ -314,8 +316,13 @@ fn welcome() -> impl Strategy<Value = Welcome> {
 }
 
 fn grant() -> impl Strategy<Value = GrantDown> {
-    (lease(), generation(), time(), any::<bool>(), time()).prop_map(
-        |(lease, generation, since, resumed, token_ends)| GrantDown {
+    (lease(), generation(), time(), any::<bool>(), time(), option::of((span(), ms()))).prop_map(
+        |(lease, generation, since, resumed, token_ends, timings)| GrantDown {
+            timings: timings.map(|(heartbeat, grace)| RoomTimings {
+                heartbeat,
+                lease_ttl: lease.ttl(),
+                grace,
+            }),
             lease,
             generation,
             since,

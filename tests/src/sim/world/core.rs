@@ -22,6 +22,7 @@ impl World {
             region: self.region.clone(),
             edge_regions: vec![self.region.clone()],
             timings: self.timings,
+            classes: presence_model::class::Classes::default(),
             name: "core".into(),
             shards: self.store.shards(),
             holder: self.rng.random(),

@@ -103,14 +103,14 @@ impl World {
 
     /// Links an edge, anew or again.
     pub(in crate::driver::tests) fn link(&mut self, edge: usize, core: usize) {
-        let now = self.now;
+        let (now, beat) = (self.now, self.timings.link_beat);
         let state = &mut self.edges[edge];
         state.links += 1;
         let key = LinkKey(edge as u64 * 1_000 + state.links);
         let number = LinkNumber(state.links);
         state.link = Some((key, number));
         state.core = core;
-        state.beat_at = now + Duration::from_millis(1_000);
+        state.beat_at = now + beat;
         state.renew_at = now;
         let hello = Hello {
             edge: EdgeName::new(format!("edge-{edge}")).unwrap(),
@@ -151,13 +151,13 @@ impl World {
     }
 
     pub(super) fn run_edge(&mut self, edge: usize) {
-        let (now, heartbeat) = (self.now, self.timings.heartbeat);
+        let (now, heartbeat, beat) = (self.now, self.timings.heartbeat_min, self.timings.link_beat);
         let state = &mut self.edges[edge];
         if state.due().is_none_or(|due| due > now) {
             return;
         }
         if state.beat_at <= now {
-            state.beat_at = now + Duration::from_secs(1);
+            state.beat_at = now + beat;
             state.beats += 1;
             let sequence = state.beats;
             self.say(edge, LinkUp::Beat { sequence });

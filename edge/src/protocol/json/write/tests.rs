@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use presence_model::class::RoomTimings;
 use presence_model::id::{ConnectionId, Generation, RegionId, SessionId};
 use presence_model::profile::{State, Status};
 use presence_model::reason::RemovalReason;
@@ -37,8 +38,13 @@ fn each_message_has_the_form_of_the_protocol() {
             generation: Generation(3),
             since: StoreTime(1_790_000_000_000),
             resumed: true,
+            timings: RoomTimings {
+                heartbeat: Duration::from_secs(1),
+                lease_ttl: Duration::from_secs(3),
+                grace: Duration::from_secs(1),
+            },
         }),
-        json!({"t":"joined","room":"r1","session":"8f1c8f1c8f1c8f1c","generation":3,"since":1_790_000_000_000u64,"resumed":true})
+        json!({"t":"joined","room":"r1","session":"8f1c8f1c8f1c8f1c","generation":3,"since":1_790_000_000_000u64,"resumed":true,"heartbeat_ms":1_000,"reconnect_ms":500})
     );
     assert_eq!(
         told(ServerMessage::TokenExpiring { room: r1.clone(), within: Duration::from_secs(30) }),
