@@ -267,7 +267,10 @@ fn of_classes(classes: &Classes) -> String {
     let line = |Class { name, pattern, timings }: &Class| {
         let RoomTimings { heartbeat, lease_ttl, grace } = *timings;
         let [heartbeat, lease, grace] = [heartbeat, lease_ttl, grace].map(format_duration);
-        format!("\n  class {name}, rooms {}: heartbeat {heartbeat}, lease {lease}, grace {grace}", pattern.as_str())
+        format!(
+            "\n  class {name}, rooms {}: heartbeat {heartbeat}, lease {lease}, grace {grace}",
+            pattern.as_str()
+        )
     };
     classes.iter().map(line).collect()
 }

@@ -129,12 +129,10 @@ class Line {
   #socket;
   #owner;
   #watchdog;
-  #heartbeatMs;
   #pingSent = null;
 
-  constructor(url, heartbeatMs, owner) {
+  constructor(url, owner) {
     this.#owner = owner;
-    this.#heartbeatMs = heartbeatMs;
     this.#socket = new WebSocket(url, ["presence.v1.json"]);
     this.#socket.onmessage = ({ data }) => this.#receive(data);
     this.#socket.onclose = ({ code }) => this.#end(code);
@@ -166,14 +164,19 @@ class Line {
       // A page that slept through the answer asks again: it was away, not the edge.
       this.#pingSent = performance.now();
       this.send({ t: "ping", at: this.#owner.reached(this) });
-      this.#guard(Math.min(ANSWER_WITHIN_MS, this.#heartbeatMs));
+      this.#guard(Math.min(ANSWER_WITHIN_MS, this.#owner.heartbeatMs()));
     }
   }
 
   #receive(data) {
     if (this.#socket === null) return;
     this.#pingSent = null;
-    this.#guard(this.#heartbeatMs);
+    this.#hear(data);
+    // What it said may have told how soon to ask, or have let it go.
+    if (this.#socket !== null) this.#guard(this.#owner.heartbeatMs());
+  }
+
+  #hear(data) {
     let message;
     try {
       message = JSON.parse(data);
@@ -183,8 +186,6 @@ class Line {
     if (message.t === "hello") {
       this.open = true;
       this.connection = message.connection;
-      this.#heartbeatMs = message.heartbeat_ms;
-      this.#guard(this.#heartbeatMs);
     } else if (message.t === "reconnect") {
       this.leaves = performance.now() + message.after_ms;
     }
@@ -239,6 +240,7 @@ export class Room {
     this.status = "connecting";
     this.count = 0;
     this.cursor = null;
+    this.timers = {};
     this.backoff = new Backoff(FIRST_RECONNECT_MS);
   }
 
@@ -346,6 +348,7 @@ export class Room {
         this.#inside = true;
         this.#identity.generation = Math.max(this.#identity.generation, message.generation);
         this.backoff.reset();
+        this.timers = { heartbeatMs: message.heartbeat_ms, reconnectMs: message.reconnect_ms };
         this.#events.emit("joined", { session: message.session, resumed: message.resumed, since: message.since });
         // What was said while the answer was on its way.
         if (JSON.stringify(this.#wanted) !== this.#told) this.update({});
@@ -578,7 +581,7 @@ export class Presence {
   #timer;
   #moveTimer;
   #oldTimer;
-  #heartbeatMs = HEARTBEAT_MS;
+  #hello = { heartbeatMs: HEARTBEAT_MS, reconnectMs: FIRST_RECONNECT_MS };
   #preparing = false;
   #closed = false;
   #stopListening = [];
@@ -711,7 +714,8 @@ export class Presence {
   }
 
   #dial() {
-    return new Line(this.#urls[this.#place], this.#heartbeatMs, {
+    return new Line(this.#urls[this.#place], {
+      heartbeatMs: () => this.#pace("heartbeatMs"),
       said: (line, message) => this.#said(line, message),
       ended: (line, code) => this.#ended(line, code),
       reached: (line) => (line === this.#line ? this.#reached() : {}),
@@ -734,11 +738,17 @@ export class Presence {
 
   #said(line, message) {
     if (message.t === "hello") {
-      this.#heartbeatMs = message.heartbeat_ms;
-      this.#backoff.startFrom(message.reconnect_ms);
+      this.#hello = { heartbeatMs: message.heartbeat_ms, reconnectMs: message.reconnect_ms };
     }
     if (line === this.#line) this.#hear(message);
     else if (line === this.#next) this.#hearNext(message);
+    this.#backoff.startFrom(this.#pace("reconnectMs"));
+  }
+
+  /** A timer: that of the quickest room that was told its own, else that of the edge. */
+  #pace(name) {
+    const told = [...this.#rooms.values()].map((room) => room.timers[name]).filter((ms) => ms !== undefined);
+    return told.length > 0 ? Math.min(...told) : this.#hello[name];
   }
 
   #hear(message) {

@@ -328,3 +328,28 @@ for (const code of ["bad_request", "too_large"]) {
     assert.notEqual(room.status, "ended");
   });
 }
+
+test("the quickest room decides how soon a silent edge is asked", async () => {
+  const presence = present();
+  const { room, socket } = await joined(presence);
+  const { session } = room;
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  assert.equal(socket.of("ping").length, 0, "hello said 15 s");
+  socket.says({ t: "joined", room: "r", session, generation: 1, since: 1, resumed: true, heartbeat_ms: 20, reconnect_ms: 1 });
+  await eventually(() => socket.of("ping").length === 1, 1000);
+  socket.says({ t: "pong" });
+  await eventually(() => socket.of("ping").length === 2, 1000);
+  await eventually(() => FakeSocket.all.length === 2, 1000);
+});
+
+test("the quickest room decides how soon a lost socket is opened again", async () => {
+  const presence = present();
+  presence.join("other");
+  const { room, socket } = await joined(presence);
+  socket.hello({ reconnect_ms: 600_000 });
+  const told = { t: "joined", session: room.session, generation: 1, since: 1, resumed: false, heartbeat_ms: 15_000 };
+  socket.says({ ...told, room: "other", reconnect_ms: 600_000 });
+  socket.says({ ...told, room: "r", reconnect_ms: 5 });
+  socket.ends(1006);
+  await eventually(() => FakeSocket.all.length === 2, 1000);
+});

@@ -44,7 +44,13 @@ impl Default for Given {
     fn default() -> Self {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let timing = TimingSettings::default();
-        Self { listen: loopback(4700), grpc: loopback(4701), admin: loopback(4702), timing, class: Vec::new() }
+        Self {
+            listen: loopback(4700),
+            grpc: loopback(4701),
+            admin: loopback(4702),
+            timing,
+            class: Vec::new(),
+        }
     }
 }
 
@@ -125,7 +131,8 @@ mod tests {
     #[test]
     fn a_file_may_have_room_classes() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let class = "[[class]]\nname = \"quick\"\nmatch = \"quick:*\"\nheartbeat = \"1s\"\nlease_ttl = \"3s\"\n";
+        let class =
+            "[[class]]\nname = \"quick\"\nmatch = \"quick:*\"\nheartbeat = \"1s\"\nlease_ttl = \"3s\"\n";
         std::fs::write(file.path(), format!("grpc = \"127.0.0.1:0\"\n{class}grace = \"1s\"\n")).unwrap();
         let path = file.path().to_str().unwrap();
         let settings = check(&["--config", path, "--heartbeat", "2s"]).unwrap();

@@ -285,8 +285,14 @@ impl Graces {
     #[must_use]
     pub fn new(usual: RoomTimings, classes: &Classes) -> Self {
         let all = std::iter::once(usual).chain(classes.iter().map(|class| class.timings));
-        let by_ttl = all.map(|timings| (LeaseId::carried(timings.lease_ttl), timings.grace)).collect();
-        Self { usual: usual.grace, by_ttl }
+        all.fold(Self::from(usual.grace), |graces, timings| graces.and(timings.lease_ttl, timings.grace))
+    }
+
+    /// These, and that of leases of one ttl.
+    #[must_use]
+    pub fn and(mut self, ttl: Duration, grace: Duration) -> Self {
+        self.by_ttl.push((LeaseId::carried(ttl), grace));
+        self
     }
 
     /// That of a lease. One granted under classes that are not in force any more has that of the default

@@ -216,7 +216,12 @@ impl Timings {
 
     /// Those of an edge, as its core told them. What it did not tell follows; the rules are the core's affair.
     #[must_use]
-    pub fn told(usual: RoomTimings, heartbeat_min: Duration, link_beat: Duration, edge_lost: Duration) -> Self {
+    pub fn told(
+        usual: RoomTimings,
+        heartbeat_min: Duration,
+        link_beat: Duration,
+        edge_lost: Duration,
+    ) -> Self {
         let RoomTimings { heartbeat, lease_ttl, grace } = usual;
         let given = TimingsGiven {
             heartbeat: Some(heartbeat),

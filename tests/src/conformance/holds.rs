@@ -1,5 +1,6 @@
 //! When silence proves nothing: why a hold starts, how long it lasts, and what it is told by.
 
+use presence_core::store::{Command, TurnOutcome};
 use presence_model::hold::HoldCause;
 use presence_model::position::Epoch;
 
@@ -51,6 +52,27 @@ pub async fn a_hold_lasts_one_ttl(bench: &Bench) -> anyhow::Result<()> {
     assert_eq!(bench.sweep().await?.due, [], "held to its end");
     bench.advance_swept(bench.kept * 2).await?;
     assert_eq!(bench.sweep().await?.due.len(), 1, "then silence counts again");
+    Ok(())
+}
+
+/// Of leases that differ in their ttl each is held for its own.
+pub async fn a_hold_lasts_as_long_as_each_lease(bench: &Bench) -> anyhow::Result<()> {
+    let (ann, bob) = (bench.person("ann"), bench.person_of("bob", bench.ttl * 2));
+    for person in [&ann, &bob] {
+        bench.bring(person).await?;
+    }
+    bench.sweep().await?;
+    bench.advance(bench.ttl * 3).await;
+    assert!(bench.sweep().await?.hold.is_some(), "both are overdue, and held");
+    bench.advance_swept(bench.ttl + bench.kept).await?;
+    let due = |turn: TurnOutcome| turn.due.into_iter().map(|due| due.user).collect::<Vec<_>>();
+    assert_eq!(due(bench.sweep().await?), std::slice::from_ref(&ann.user));
+    let discard = Command::Discard { shard: bench.shard, leases: vec![ann.lease, bob.lease] };
+    bench.done(discard).await?;
+    assert_eq!(bench.lease(ann.lease).await?, None);
+    assert!(bench.lease(bob.lease).await?.is_some(), "silence proves nothing about the longer one yet");
+    bench.advance_swept(bench.ttl + bench.kept).await?;
+    assert_eq!(due(bench.sweep().await?), [bob.user]);
     Ok(())
 }
 

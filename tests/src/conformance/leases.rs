@@ -2,6 +2,7 @@
 
 use presence_core::store::Command;
 use presence_model::change::Change;
+use presence_model::class::Graces;
 use presence_model::id::{Incarnation, LinkNumber};
 use presence_model::member::{Shortened, ShortenedBy};
 use presence_model::reason::ReleaseReason;
@@ -58,6 +59,30 @@ pub async fn a_renewal_never_creates(bench: &Bench) -> anyhow::Result<()> {
     let revision = bench.summary().await?.position;
     assert_eq!(bench.renew(&[]).await?, []);
     assert_eq!(bench.summary().await?.position, revision, "renewals commit nothing");
+    Ok(())
+}
+
+/// One command extends leases of several ttl, each to its own deadline, and names the unknown among them.
+pub async fn leases_of_several_ttl_are_renewed_together(bench: &Bench) -> anyhow::Result<()> {
+    let (ann, bob) = (bench.person("ann"), bench.person_of("bob", bench.ttl * 15));
+    let nobody = bench.person_of("nobody", bench.ttl * 4);
+    for person in [&ann, &bob] {
+        let came = bench.bring(person).await?;
+        let deadline = came.now + person.lease.ttl();
+        assert_eq!(state(bench, person).await?, Some(LeaseState::Live { deadline }));
+    }
+    bench.advance(bench.kept).await;
+    let now = bench.now().await?;
+    let all = [&bob, &nobody, &ann].map(|person| (person.lease, now + person.lease.ttl()));
+    assert_eq!(bench.renew(&all).await?, [nobody.lease]);
+    for person in [&ann, &bob] {
+        let deadline = now + person.lease.ttl();
+        assert_eq!(state(bench, person).await?, Some(LeaseState::Live { deadline }));
+    }
+    bench.advance_swept(bench.ttl + bench.kept).await?;
+    let due = bench.sweep().await?.due;
+    let due: Vec<_> = due.iter().map(|due| due.user.clone()).collect();
+    assert_eq!(due, [ann.user], "the longer one runs on");
     Ok(())
 }
 
@@ -142,6 +167,26 @@ pub async fn losing_an_edge_is_repeatable(bench: &Bench) -> anyhow::Result<()> {
     bench.advance(bench.kept).await;
     assert_eq!(bench.lose(EDGE, LinkNumber(1), broken).await?, 1);
     assert_eq!(note(bench, &ann).await?, before);
+    Ok(())
+}
+
+/// An edge that is lost held leases of several ttl: each is shortened to the grace of its own.
+pub async fn a_lost_edge_leaves_each_the_grace_of_its_ttl(bench: &Bench) -> anyhow::Result<()> {
+    let (ann, bob) = (bench.person("ann"), bench.person_of("bob", bench.ttl * 15));
+    let cid = bench.person_of("cid", bench.ttl * 4);
+    for person in [&ann, &bob, &cid] {
+        bench.bring(person).await?;
+    }
+    let (short, long, usual) = (bench.ttl / 10, bench.ttl * 4, bench.ttl * 2);
+    let graces = Graces::from(usual).and(bench.ttl, short).and(bench.ttl * 15, long);
+    let broken = bench.now().await?;
+    assert_eq!(bench.lose_by(EDGE, LinkNumber(1), broken, graces).await?, 3);
+    let lost = bench.now().await?;
+    for (person, grace) in [(&ann, short), (&bob, long), (&cid, usual)] {
+        let deadline = state(bench, person).await?.map(|state| state.deadline());
+        let within = broken + grace..=lost + grace;
+        assert!(deadline.is_some_and(|deadline| within.contains(&deadline)), "{deadline:?}: {within:?}");
+    }
     Ok(())
 }
 

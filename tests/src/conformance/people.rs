@@ -207,6 +207,12 @@ impl Bench {
         Person::new(name, self.shard, self.ttl)
     }
 
+    /// Somebody whose lease is to have a ttl of its own.
+    #[must_use]
+    pub fn person_of(&self, name: &str, ttl: Duration) -> Person {
+        Person::new(name, self.shard, ttl)
+    }
+
     /// Brings somebody in; answers when.
     pub async fn bring(&self, person: &Person) -> anyhow::Result<super::bench::Applied> {
         let read = self.read(&person.user).await?;

@@ -1,7 +1,7 @@
 //! Binaries of this workspace, started on ports the system picks and ended with whoever holds them.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -238,6 +238,23 @@ pub struct CoreOptions {
 /// # Errors
 /// When it does not come up.
 pub fn core_with(options: &CoreOptions, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
+    core_by(options, &[], keys, timers)
+}
+
+/// Starts a core that reads a file as well.
+///
+/// # Errors
+/// When it does not come up.
+pub fn core_with_file(
+    options: &CoreOptions,
+    file: &Path,
+    keys: &Keys,
+    timers: &Timers,
+) -> anyhow::Result<Process> {
+    core_by(options, &["--config", file.to_str().context("a path that is text")?], keys, timers)
+}
+
+fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
     let jwks = keys.jwks();
     let jwks = jwks.to_str().context("a path that is text")?;
     let grpc = options.grpc.as_deref().unwrap_or("127.0.0.1:0");
@@ -255,7 +272,7 @@ pub fn core_with(options: &CoreOptions, keys: &Keys, timers: &Timers) -> anyhow:
         "--store",
         store,
     ];
-    Process::start("presence-core", &arguments(&fixed, timers))
+    Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers))
 }
 
 /// Starts an edge that links to a core.

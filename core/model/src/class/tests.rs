@@ -104,7 +104,8 @@ fn an_older_lease_is_heard_often_enough_for_its_ttl() {
 fn a_class_that_no_room_reaches_is_misplaced() {
     let one = |name, pattern| given(name, pattern, [None, None, None]);
     let order = [one("a", "x:*:y"), one("b", "x:*"), one("b", "*:y"), one("c", "x:1*"), one("d", "x:*:y")];
-    let found: Vec<(usize, String)> = misplaced(&order).into_iter().map(|(n, m)| (n, m.to_string())).collect();
+    let found: Vec<(usize, String)> =
+        misplaced(&order).into_iter().map(|(n, m)| (n, m.to_string())).collect();
     let shadowed = |by: &str, class: &str| {
         format!("is never reached: {by:?} of class {class}, in front of it, matches all of its rooms")
     };

@@ -34,12 +34,8 @@ pub(super) fn mistakes_of(
 ) -> Vec<TimingMistake> {
     let RoomTimings { heartbeat, lease_ttl, grace } = class.timings;
     let own = Timings { heartbeat, lease_ttl, grace, ..*shared };
-    let given = TimingsGiven {
-        heartbeat: Some(heartbeat),
-        lease_ttl: Some(lease_ttl),
-        grace: Some(grace),
-        ..given
-    };
+    let given =
+        TimingsGiven { heartbeat: Some(heartbeat), lease_ttl: Some(lease_ttl), grace: Some(grace), ..given };
     let mut mistakes = told(broken_of_class(&own), &own, given);
     mistakes.extend(other_grace(class, before, shared));
     mistakes.into_iter().map(|mistake| TimingMistake { class: Some(class.name.clone()), ..mistake }).collect()
@@ -63,7 +59,8 @@ fn told(broken: Vec<Broken>, timings: &Timings, given: TimingsGiven) -> Vec<Timi
 fn other_grace(class: &Class, before: &[Class], shared: &Timings) -> Option<TimingMistake> {
     let (ttl, grace) = (LeaseId::carried(class.timings.lease_ttl), class.timings.grace);
     let others = before.iter().map(|other| (other.name.as_str(), other.timings));
-    let others: Vec<(&str, RoomTimings)> = iter::once((DEFAULT_CLASS, shared.usual())).chain(others).collect();
+    let others: Vec<(&str, RoomTimings)> =
+        iter::once((DEFAULT_CLASS, shared.usual())).chain(others).collect();
     let of_ttl = |ttl| others.iter().find(move |(_, other)| LeaseId::carried(other.lease_ttl) == ttl);
     let (name, other) = of_ttl(ttl).filter(|(_, other)| other.grace != grace)?;
     let rule = format!(

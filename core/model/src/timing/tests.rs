@@ -257,8 +257,10 @@ fn classes_of_one_ttl_have_one_grace() {
     assert_eq!(told(TimingsGiven::default(), std::slice::from_ref(&same)), [""; 0]);
     assert_eq!(
         told(TimingsGiven::default(), &[same, other]),
-        ["class other: grace is 20s, but must be 12s, as that of class default: both have lease_ttl 45s, by \
-          which alone their leases are known; this would hold: lease_ttl 45.1s, grace 20s"]
+        [
+            "class other: grace is 20s, but must be 12s, as that of class default: both have lease_ttl 45s, by \
+          which alone their leases are known; this would hold: lease_ttl 45.1s, grace 20s"
+        ]
     );
     let carried = class("carried", [Some(1_000), Some(44_950), Some(10_000)]);
     assert_eq!(told(TimingsGiven::default(), &[carried]).len(), 1, "an id carries tenths of a second");

@@ -12,7 +12,8 @@ use super::mistake::Mistake;
 use super::{Kind, Setting};
 
 /// Wide on purpose: what fits together is checked on the whole set, by the model.
-pub(super) const SPAN: Kind = Kind::Span { min: Duration::from_millis(1), max: Duration::from_secs(24 * 60 * 60) };
+pub(super) const SPAN: Kind =
+    Kind::Span { min: Duration::from_millis(1), max: Duration::from_secs(24 * 60 * 60) };
 
 /// The settings of the `timing` table, to be joined to those of a binary.
 pub const TIMING_SETTINGS: [Setting; 5] = [

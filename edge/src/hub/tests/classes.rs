@@ -166,7 +166,8 @@ fn one_batch_holds_leases_of_several_ttl() {
     world.give(Input::Heard(usual));
     world.give(Input::Heard(quick));
     world.pass_ms(100);
-    let leases = |up: &LinkUp| if let LinkUp::Renew { leases, .. } = up { Some(leases.clone()) } else { None };
+    let leases =
+        |up: &LinkUp| if let LinkUp::Renew { leases, .. } = up { Some(leases.clone()) } else { None };
     let batches = world.up.iter().filter_map(leases);
     let both = vec![lease_of(QUICK, 1), lease_of(timings().usual(), 2)];
     assert_eq!(batches.collect::<Vec<_>>(), [both]);
@@ -227,7 +228,10 @@ fn clients_are_told_the_timers_of_their_room() {
     for (n, room, timings, told) in [(1, "quick", QUICK, (1_000, 500)), (2, "slow", SLOW, (60_000, 5_000))] {
         let joined = &join_in(&mut world, key, ("ann", room), (n, timings))[0];
         assert_eq!(joined["t"], "joined");
-        assert_eq!((joined["heartbeat_ms"].as_u64(), joined["reconnect_ms"].as_u64()), (Some(told.0), Some(told.1)));
+        assert_eq!(
+            (joined["heartbeat_ms"].as_u64(), joined["reconnect_ms"].as_u64()),
+            (Some(told.0), Some(told.1))
+        );
     }
     world.say(key, "ann", &join_text("ann", "quick", Some(1), ""));
     assert_eq!(world.frames(key)[0]["heartbeat_ms"], 1_000, "nor is a repeated join answered otherwise");

@@ -301,16 +301,18 @@ fn refusal() -> impl Strategy<Value = LinkRefusal> {
 
 fn welcome() -> impl Strategy<Value = Welcome> {
     ([span(), span(), span(), span(), span(), span()], time(), label(), label()).prop_map(
-        |([heartbeat, heartbeat_min, lease_ttl, grace, link_beat, edge_lost], store_time, core, release)| Welcome {
-            heartbeat,
-            heartbeat_min,
-            lease_ttl,
-            grace,
-            link_beat,
-            edge_lost,
-            store_time,
-            core,
-            release,
+        |([heartbeat, heartbeat_min, lease_ttl, grace, link_beat, edge_lost], store_time, core, release)| {
+            Welcome {
+                heartbeat,
+                heartbeat_min,
+                lease_ttl,
+                grace,
+                link_beat,
+                edge_lost,
+                store_time,
+                core,
+                release,
+            }
         },
     )
 }

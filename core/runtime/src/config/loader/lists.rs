@@ -41,7 +41,8 @@ type Entry<'v> = Vec<(&'v String, &'v Value)>;
 impl Loader<'_> {
     /// Whether settings of a list of tables are declared under this path.
     pub(super) fn is_list(&self, path: &str) -> bool {
-        let is_of_it = |declared: &str| declared.strip_prefix(path).is_some_and(|rest| rest.starts_with("[]."));
+        let is_of_it =
+            |declared: &str| declared.strip_prefix(path).is_some_and(|rest| rest.starts_with("[]."));
         self.settings.iter().any(|setting| is_of_it(setting.path))
     }
 }
@@ -50,7 +51,8 @@ impl Walk<'_, '_> {
     pub(super) fn visit_list(&mut self, path: &str, value: &Value) {
         let Some(entries) = entries(value) else {
             let keys = self.loader.settings.iter().map(|setting| setting.path);
-            let keys = keys.filter(|declared| declared.split_once("[].").is_some_and(|(list, _)| list == path));
+            let keys =
+                keys.filter(|declared| declared.split_once("[].").is_some_and(|(list, _)| list == path));
             let keys: Vec<&str> = keys.map(key_of).collect();
             return self.mistakes.push(Mistake {
                 path: path.to_owned(),

@@ -23,7 +23,8 @@ fn settings() -> Vec<Setting> {
 /// Timers and classes of a file and variables, or the mistakes; the file is named `FILE` there.
 fn derive(text: &str, pairs: &[(&str, &str)]) -> Result<(Timings, Classes), Vec<String>> {
     let (file, settings) = (file(text), settings());
-    let loader = Loader::new(&settings, "PRESENCE_TEST").file(Some(file.path())).environment(variables(pairs));
+    let loader =
+        Loader::new(&settings, "PRESENCE_TEST").file(Some(file.path())).environment(variables(pairs));
     let (rooms, mistakes): (Rooms, _) = loader.read();
     let mut checks = Checks::new(&loader, mistakes);
     let derived = checks.timings_of_classes(rooms.timing.given(), TimingsGiven::default(), &rooms.class);
@@ -98,7 +99,8 @@ fn numbered_variables_replace_the_list_of_the_file() {
     assert_eq!(names, ["quick", "rest"]);
     let bad = derive("", &[("PRESENCE_TEST__CLASS__1__NAME", "quick")]).unwrap_err();
     let place = "(in PRESENCE_TEST__CLASS__…)";
-    let line = r#"class[quick].match = (not set): every class has one; example: [[class]] match = "trading:*""#;
+    let line =
+        r#"class[quick].match = (not set): every class has one; example: [[class]] match = "trading:*""#;
     assert_eq!(bad, [format!("{line} {place}")]);
 }
 
