@@ -3,6 +3,7 @@
 //! `handle(input, now) → effects` and `poll_timeout`. One input, drain all effects, next input. The
 //! shell carries effects out; the simulator does the same over simulated network, time and store.
 
+mod audit;
 mod clock;
 mod commits;
 mod edges;
@@ -40,6 +41,8 @@ use presence_model::watch::{WatchDown, WatchRefusal, WatchUp};
 use rand::{SeedableRng as _, rngs::StdRng};
 use smol_str::SmolStr;
 
+use self::audit::Audits;
+pub use self::audit::{AuditNote, Finding};
 use self::clock::StoreClock;
 use self::commits::Commits;
 use self::edges::Edges;
@@ -138,6 +141,8 @@ pub enum Effect {
     Answer(QueryKey, Result<Answer, QueryRefusal>),
     /// A line of the transition log.
     Transition(Box<TransitionLine>),
+    /// What an audit has found or mended.
+    Audit(AuditNote),
 }
 
 /// Why a link is ended from here.
@@ -326,6 +331,7 @@ pub struct Driver {
     evictions: Evictions,
     revocations: RevocationCopy,
     tidying: Tidying,
+    audits: Audits,
     /// The time of the input being handled.
     now: Mono,
     /// Effects of the input being handled.
@@ -362,6 +368,7 @@ impl Driver {
             evictions: Evictions::default(),
             revocations: RevocationCopy::default(),
             tidying: Tidying::default(),
+            audits: Audits::default(),
             now: Mono::default(),
             out: Vec::new(),
             settings,
@@ -408,6 +415,7 @@ impl Driver {
             self.queries.due(),
             self.revocations.due(),
             self.tidying.due(&self.sweep),
+            self.audits.due(),
         ];
         due.into_iter().flatten().min().map(|due| due.max(self.now))
     }
@@ -436,6 +444,7 @@ impl Driver {
         self.write_renewals();
         self.ask_turns();
         self.tidy();
+        self.audit();
         self.compact_copies();
         self.ask_tail();
         self.start_reads();

@@ -94,6 +94,12 @@ pub const TIDY_EVERY: Duration = Duration::from_secs(10);
 pub const TIDY_AGAIN: Duration = Duration::from_secs(1);
 /// What is forgotten, or looked at for that, by one command: bounds the time it blocks the store.
 pub const TIDY_PORTION: usize = 256;
+/// How often whoever has a shard's turn compares a page of its leases with its records.
+pub const AUDIT_EVERY: Duration = Duration::from_secs(1);
+/// Leases, and members, in such a page: a tenth of a second of a server for a hundred pages.
+pub const AUDIT_PORTION: usize = 100;
+/// Findings of one shard that wait to be looked at again; more are left for a later walk.
+pub const AUDIT_SUSPECTS_MAX: usize = 1_024;
 /// Commits whose outcome was lost, remembered until the tail tells it.
 pub const COMMITS_IN_DOUBT_MAX: usize = 1_024;
 /// Releases that wait for their answers; more are left for the edge to repeat.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use presence_model::change::TransitionKind;
 use presence_model::reason::RemovalReason;
 use presence_runtime::telemetry::Metrics;
-use prometheus::{HistogramVec, IntCounterVec};
+use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
 
+use crate::driver::{AuditNote, Finding};
 use crate::store::{Command, StoreFault};
 
 const STORE_SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
@@ -16,6 +17,9 @@ const STORE_SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0
 pub struct CoreMetrics {
     transitions: IntCounterVec,
     store_seconds: HistogramVec,
+    audit_pages: IntCounter,
+    audit_findings: IntCounterVec,
+    oldest_overdue: Gauge,
 }
 
 impl CoreMetrics {
@@ -39,7 +43,43 @@ impl CoreMetrics {
             &["op", "outcome"],
             STORE_SECONDS,
         );
-        Self { transitions, store_seconds }
+        let audit_findings = metrics.counter_vec(
+            "presence_core_audit_findings_total",
+            "What the auditor found that no verb leaves behind, and what of it still stood and was mended",
+            &["finding", "outcome"],
+        );
+        for (finding, outcome) in
+            Finding::ALL.into_iter().flat_map(|finding| [(finding, "found"), (finding, "mended")])
+        {
+            let _ = audit_findings.with_label_values(&[finding.as_str(), outcome]);
+        }
+        Self {
+            transitions,
+            store_seconds,
+            audit_pages: metrics.counter(
+                "presence_core_audit_pages_total",
+                "Pages of leases and records the auditor has compared: its heartbeat, one a second and shard",
+            ),
+            audit_findings,
+            oldest_overdue: metrics.measure(
+                "presence_core_oldest_overdue_seconds",
+                "Age of the oldest lease that is overdue and not held, of the shards swept here",
+            ),
+        }
+    }
+
+    pub(crate) fn audit(&self, note: AuditNote) {
+        let count = |finding: Finding, outcome, count| {
+            self.audit_findings.with_label_values(&[finding.as_str(), outcome]).inc_by(count as u64);
+        };
+        match note {
+            AuditNote::Page { oldest_overdue } => {
+                self.audit_pages.inc();
+                self.oldest_overdue.set(oldest_overdue.as_secs_f64());
+            }
+            AuditNote::Found { finding, count: found, .. } => count(finding, "found", found),
+            AuditNote::Mended { finding, count: mended, .. } => count(finding, "mended", mended),
+        }
     }
 
     pub(crate) fn transition(&self, kind: &TransitionKind) {
@@ -74,6 +114,8 @@ pub fn verb(command: &Command) -> &'static str {
         Command::Release { .. } => "release",
         Command::Lose { .. } => "lose",
         Command::Discard { .. } => "discard",
+        Command::Audit { .. } => "audit",
+        Command::Disown { .. } => "disown",
         Command::Turn { .. } => "turn",
         Command::Link { .. } => "link",
         Command::Unlink { .. } => "unlink",

@@ -27,8 +27,8 @@ use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
 
 pub use outcome::{
-    CommitOutcome, DueLease, EdgeState, HistoryOutcome, HoldState, LeaseDetail, Listed, NotApplied, Outcome,
-    TurnOutcome,
+    AuditPage, AuditPlace, CommitOutcome, DueLease, EdgeState, HistoryOutcome, HoldState, LeaseDetail,
+    Listed, NotApplied, Outcome, Remnant, TurnOutcome,
 };
 pub use retention::Retention;
 
@@ -85,6 +85,7 @@ impl Command {
             | Self::Renew { .. }
             | Self::Release { .. }
             | Self::Discard { .. }
+            | Self::Disown { .. }
             | Self::Lose { .. }
             | Self::Turn { .. }
             | Self::Link { .. }
@@ -100,6 +101,7 @@ impl Command {
             | Self::History { .. }
             | Self::Tail { .. }
             | Self::Leases { .. }
+            | Self::Audit { .. }
             | Self::Rooms { .. }
             | Self::Summary { .. }
             | Self::Seen { .. }
@@ -178,6 +180,27 @@ pub enum Command {
     /// [`Outcome::Done`].
     Discard {
         /// All leases are of this shard.
+        shard: Shard,
+        /// By plain name.
+        leases: Vec<LeaseId>,
+    },
+    /// A page of an audit, both ways: leases that no record names, and records whose lease does not exist.
+    /// What stays as it is while a walk goes from the first place to the first place again is looked at.
+    /// What is held for its ttl is no finding. Refused while no epoch vouches for the data. Answer:
+    /// [`Outcome::Audited`].
+    Audit {
+        /// Which shard.
+        shard: Shard,
+        /// Where to go on; the default: from the start.
+        from: AuditPlace,
+        /// About so many leases, and at most so many members and rosters.
+        portion: usize,
+    },
+    /// Removes leases, under either name, that no record names, judged at this point; in a hold nothing is
+    /// removed. Count and digest of a roster that lost the record are right again. Nothing shows and no
+    /// revision moves. Answer: [`Outcome::Disowned`].
+    Disown {
+        /// Which shard.
         shard: Shard,
         /// By plain name.
         leases: Vec<LeaseId>,

@@ -4,6 +4,7 @@
 //! An adapter is plugged in by a [`Harness`] and one line: `presence_tests::conformance!(make)`, where
 //! `make()` gives a harness over a fresh store. Every case gets its own.
 
+pub mod audits;
 pub mod bench;
 pub mod commits;
 pub mod edges;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use presence_core::store::LeaseStore;
+use presence_core::store::memory::Tampering;
 
 pub use bench::Bench;
 
@@ -61,7 +63,7 @@ pub trait Harness: Send + Sync {
 pub const CASE_MAX: Duration = Duration::from_secs(60);
 
 /// What can go wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The server restarts with its data: a new run id.
     Restart,
@@ -87,6 +89,8 @@ pub enum Fault {
     Unavailable(bool),
     /// Each command takes so long to arrive.
     Slow(Duration),
+    /// Somebody's hand parts what belongs together.
+    Tamper(Tampering),
 }
 
 /// Makes one test of each case of the suite, on harnesses that `$make` gives.
@@ -137,6 +141,17 @@ macro_rules! conformance {
             leases::a_release_after_a_loss_has_its_whole_grace,
             leases::a_new_token_moves_its_end,
             leases::only_the_ended_are_discarded,
+            audits::what_belongs_together_is_no_finding,
+            audits::a_lost_lease_leaves_a_remnant,
+            audits::a_lost_record_leaves_a_stray,
+            audits::a_lease_of_nobody_is_a_stray,
+            audits::a_lease_of_a_record_is_never_disowned,
+            audits::a_finding_is_judged_anew,
+            audits::a_hold_stops_the_audit,
+            audits::a_walk_looks_at_everything,
+            audits::a_lost_record_is_made_good,
+            audits::a_changed_shard_is_not_audited,
+            audits::the_oldest_overdue_is_told,
             turns::one_core_has_the_turn,
             turns::only_the_holder_is_told_what_is_due,
             turns::a_sweep_counts_from_its_start,

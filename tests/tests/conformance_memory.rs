@@ -66,6 +66,7 @@ impl Harness for Memory {
             Fault::Unavailable(is_away) => store.set_weather(|weather| {
                 weather.unavailable = is_away.then(|| "cut by the test".to_owned());
             }),
+            Fault::Tamper(tampering) => store.tamper(tampering),
             Fault::Slow(delay) => store.set_weather(|weather| weather.delay = delay),
         }
         futures::future::ready(()).boxed()

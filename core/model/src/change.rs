@@ -23,7 +23,7 @@ pub enum Guard {
     Overdue(LeaseId),
     /// The token end noted for the lease has passed. Holds do not matter.
     TokenEnded(LeaseId),
-    /// The lease does not exist under either name: its record is a remnant.
+    /// The lease does not exist under either name, and its shard is not held: its record is a remnant.
     LeaseAbsent(LeaseId),
 }
 

@@ -35,10 +35,19 @@ pub(super) enum Work {
     Leave { link: LinkKey, request: RequestId, lease: LeaseId },
     /// A join's answer was lost and its client is gone.
     Abandon { release: ReleaseKey, unanswered: member::Unanswered },
-    /// The sweep of a shard found leases due.
-    Expire { shard: Shard, due: Vec<member::Due> },
+    /// Leases of a shard were found due.
+    Expire { shard: Shard, due: Vec<member::Due>, by: FoundBy },
     /// An operator puts the user out. With the sessions that were decided to go.
     Evict { key: QueryKey, sessions: BTreeSet<SessionId> },
+}
+
+/// Who found leases due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FoundBy {
+    /// The sweep, which waits to hear of each member.
+    Sweep,
+    /// The audit.
+    Audit,
 }
 
 /// A join and what answers it.

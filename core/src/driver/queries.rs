@@ -133,6 +133,8 @@ impl Driver {
                 | Outcome::Edges { .. }
                 | Outcome::History(_)
                 | Outcome::Tail { .. }
+                | Outcome::Audited(_)
+                | Outcome::Disowned { .. }
                 | Outcome::Summary { .. }
                 | Outcome::Seen { .. }
                 | Outcome::RoomsOf { .. }

@@ -48,6 +48,10 @@ pub(super) enum Pending {
     Revoke,
     /// A shard being tidied.
     Tidy(Shard),
+    /// A page of a shard's audit.
+    Audit(Shard),
+    /// Leases being removed that no record names.
+    Disown(Shard),
 }
 
 #[derive(Debug)]
@@ -103,6 +107,8 @@ impl Driver {
             | Command::Lose { shard, .. }
             | Command::Turn { shard, .. }
             | Command::Leases { shard, .. }
+            | Command::Audit { shard, .. }
+            | Command::Disown { shard, .. }
             | Command::Discard { shard, .. } => Some(*shard),
             Command::Members { roster, .. }
             | Command::Load { roster, .. }
@@ -162,6 +168,8 @@ impl Driver {
             Pending::Revoked => self.on_revoked(result),
             Pending::Revoke => self.on_revocations_written(&result),
             Pending::Tidy(shard) => self.on_tidied(shard, &result),
+            Pending::Audit(shard) => self.on_audited(shard, result),
+            Pending::Disown(shard) => self.on_disowned(shard, &result),
             Pending::Query(key) => self.on_query_step(key, result),
             Pending::Summary(key, room) => self.on_summary(key, room, result),
         }
@@ -190,10 +198,12 @@ fn time_of(outcome: &Outcome) -> Option<StoreTime> {
         | Outcome::Leases { now, .. }
         | Outcome::Summary { now, .. } => Some(*now),
         Outcome::Turn(turn) => Some(turn.now),
+        Outcome::Audited(page) => Some(page.now),
         Outcome::Renewed { now, .. } => *now,
         Outcome::Commit(CommitOutcome::Epoch { .. })
         | Outcome::Lost { .. }
         | Outcome::Done
+        | Outcome::Disowned { .. }
         | Outcome::History(
             HistoryOutcome::Commits(_) | HistoryOutcome::Compacted { .. } | HistoryOutcome::Ahead { .. },
         )

@@ -16,7 +16,7 @@ use presence_model::position::Epoch;
 use presence_model::time::{Mono, StoreTime};
 
 use super::Driver;
-use super::commits::Work;
+use super::commits::{FoundBy, Work};
 use super::store_ops::Pending;
 use crate::store::{Command, DueLease, HoldState, Outcome, StoreFault, TurnOutcome};
 
@@ -242,7 +242,7 @@ impl Driver {
             state.finish();
         }
         for ((roster, user), due) in members {
-            self.enqueue(roster, user, Work::Expire { shard, due });
+            self.enqueue(roster, user, Work::Expire { shard, due, by: FoundBy::Sweep });
         }
     }
 }

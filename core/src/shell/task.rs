@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
 use crate::driver::{
-    Answer, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, StoreOp, TransitionLine,
-    WatchKey,
+    Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, StoreOp,
+    TransitionLine, WatchKey,
 };
 use crate::limits::DRIVER_INPUTS_A_TURN;
 use crate::metrics::{CoreMetrics, reason_of, verb};
@@ -181,6 +181,7 @@ impl DriverTask {
                 let _ = self.questions.remove(&key).map(|answering| answering.send(answer));
             }
             Effect::Transition(line) => self.log(&line),
+            Effect::Audit(note) => self.note_audit(note),
         }
     }
 
@@ -202,6 +203,19 @@ impl DriverTask {
         if watch.try_send(event).is_err() {
             self.watches.remove(&key);
             self.waiting.push_back(Input::WatchClosed(key));
+        }
+    }
+
+    fn note_audit(&self, note: AuditNote) {
+        self.metrics.audit(note);
+        match note {
+            AuditNote::Page { .. } => {}
+            AuditNote::Found { shard, finding, count } => {
+                tracing::warn!(%shard, finding = finding.as_str(), count, "an audit found what no verb leaves");
+            }
+            AuditNote::Mended { shard, finding, count } => {
+                tracing::info!(%shard, finding = finding.as_str(), count, "it still stood, and is mended");
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! to the data of a remote store is an [`Upheaval`]. [`SharedMemoryStore`] puts it behind the port, and
 //! adds what happens on the way to a store ([`Weather`]).
 
+mod audit;
 mod commit;
 mod history;
 mod leases;
@@ -36,6 +37,7 @@ use revoked::Revoked;
 use shard::ShardState;
 use turn::Ask;
 
+pub use audit::Tampering;
 pub use replica::{Lost, Upheaval};
 pub use shared::{SharedMemoryStore, Weather};
 
@@ -134,6 +136,7 @@ impl Data {
             Command::Leases { shard, leases } => {
                 self.shard(shard).map(|state| state.lease_details(leases, now))
             }
+            Command::Audit { shard, from, portion } => self.shard(shard)?.audit(&from, portion, now),
             Command::Rooms { prefix, after, count } => Ok(self.rooms(&prefix, after, count)),
             Command::Tail { after, wait: _ } => Ok(self.tail(&after)),
             Command::Edges => Ok(self.edge_states(now)),
@@ -144,6 +147,7 @@ impl Data {
             | Command::Renew { .. }
             | Command::Release { .. }
             | Command::Discard { .. }
+            | Command::Disown { .. }
             | Command::Lose { .. }
             | Command::Turn { .. }
             | Command::Link { .. }
@@ -165,6 +169,9 @@ impl Data {
             Command::Discard { shard, leases } => {
                 self.shard_mut(shard)?.0.discard(leases, now);
                 Ok(Outcome::Done)
+            }
+            Command::Disown { shard, leases } => {
+                Ok(Outcome::Disowned { removed: self.shard_mut(shard)?.0.disown(leases, now) })
             }
             Command::Lose { shard, edge, link, broken_since, graces } => {
                 let is_stale = self.knows_newer(edge, link);
@@ -213,6 +220,7 @@ impl Data {
             | Command::History { .. }
             | Command::Tail { .. }
             | Command::Leases { .. }
+            | Command::Audit { .. }
             | Command::Rooms { .. }
             | Command::Summary { .. }
             | Command::Seen { .. }

@@ -1,6 +1,7 @@
 //! What a store answers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use presence_model::change::Committed;
 use presence_model::digest::Digest;
@@ -119,6 +120,41 @@ pub struct LeaseDetail {
     pub shortened: Option<presence_model::member::Shortened>,
 }
 
+/// Where an audit goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditPlace {
+    /// Among leases, in the adapter's own words; empty: at the start.
+    pub leases: Vec<u8>,
+    /// Among members: the one looked at last, or the roster to begin with; none: at the start.
+    pub members: Option<(Roster, Option<UserId>)>,
+}
+
+/// A record whose lease does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Remnant {
+    /// Which roster.
+    pub roster: Roster,
+    /// Who.
+    pub user: UserId,
+    /// By plain name.
+    pub lease: LeaseId,
+}
+
+/// A page of an audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditPage {
+    /// The clock at that point.
+    pub now: StoreTime,
+    /// Leases that no record names, by plain name.
+    pub strays: Vec<LeaseId>,
+    /// Records without their lease.
+    pub remnants: Vec<Remnant>,
+    /// Where to go on; at the start if all has been looked at.
+    pub next: AuditPlace,
+    /// For how long the lease that ran out first is overdue, of those that are not held; zero: none is.
+    pub oldest_overdue: Duration,
+}
+
 /// An entry of the index of a user's rosters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
@@ -219,6 +255,13 @@ pub enum Outcome {
     Rooms {
         /// Sorted.
         rooms: Vec<RoomId>,
+    },
+    /// To [`Command::Audit`].
+    Audited(AuditPage),
+    /// To [`Command::Disown`].
+    Disowned {
+        /// How many were removed.
+        removed: usize,
     },
     /// To [`Command::Summary`].
     Summary {

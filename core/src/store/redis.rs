@@ -5,6 +5,7 @@
 //! `ZADD … XX GT`. See `docs/redis.md` for every key.
 
 mod arguments;
+mod audit;
 mod checks;
 mod commit;
 mod edges;
@@ -118,6 +119,8 @@ impl Inner {
                 self.release(shard, edge, leases, (grace, reason)).await
             }
             Command::Discard { shard, leases } => self.discard(shard, leases).await,
+            Command::Audit { shard, from, portion } => self.audit(shard, from, portion).await,
+            Command::Disown { shard, leases } => self.disown(shard, leases).await,
             Command::Lose { shard, edge, link, broken_since, graces } => {
                 self.lose(shard, (edge, link), broken_since, graces).await
             }

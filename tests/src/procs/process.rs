@@ -10,9 +10,11 @@ use presence_model::claim::Action;
 use presence_model::id::{RoomId, UserId};
 use presence_model::time::{StoreTime, millis};
 use presence_runtime::clock::Clock;
+use presence_runtime::network::Network;
 use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Tokens of a test are good for so long.
 const TOKEN_TTL: Duration = Duration::from_secs(600);
@@ -167,6 +169,19 @@ impl Process {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The value of a series on its metrics page, written as it is there.
+    ///
+    /// # Errors
+    /// When there is none, or no page.
+    pub async fn metric(&self, series: &str) -> anyhow::Result<f64> {
+        let mut page = Network::tcp().connect(&self.address("admin")).await?;
+        page.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await?;
+        let mut text = String::new();
+        page.read_to_string(&mut text).await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.with_context(|| format!("no {series}"))?.parse().context("no number")
     }
 
     /// Sends a signal by name: `KILL`, `STOP`, `CONT`, `TERM`.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use presence_core::store::memory::Tampering;
 use presence_core::store::redis::{RedisSettings, RedisStore, Topology};
-use presence_core::store::{Command, LeaseStore, Outcome, Retention, StoreFault};
+use presence_core::store::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
 use presence_model::lease::Shard;
 use tokio::sync::Mutex;
 
@@ -148,7 +149,37 @@ impl RedisBench {
                 self.weather.delay(delay);
                 Ok(())
             }
+            Fault::Tamper(tampering) => self.tamper(tampering).await,
         }
+    }
+
+    /// What somebody does with `redis-cli`.
+    async fn tamper(&self, tampering: Tampering) -> anyhow::Result<()> {
+        let (shard, rest, words) = match tampering {
+            Tampering::LoseLease(lease) => {
+                let names = [lease.plain_name(), lease.grace_name()].map(|name| name.to_string());
+                (lease.shard(), ":leases".to_owned(), [vec!["ZREM".to_owned()], names.to_vec()])
+            }
+            Tampering::LoseRecord(roster, user) => {
+                let key = format!(":roster:{}:{}", roster.region.as_str(), roster.room.as_str());
+                (
+                    shard_of(&roster, SHARDS),
+                    key,
+                    [vec!["HDEL".to_owned()], vec![format!("@{}", user.as_str())]],
+                )
+            }
+            Tampering::Stray(lease, deadline) => {
+                let words = vec![deadline.0.to_string(), lease.to_string()];
+                (lease.shard(), ":leases".to_owned(), [vec!["ZADD".to_owned()], words])
+            }
+        };
+        let key = format!("presence:{{{shard}}}{rest}");
+        let [verb, arguments] = words;
+        let command: Vec<&str> = verb.iter().chain([&key]).chain(&arguments).map(String::as_str).collect();
+        let servers = self.parts.servers.lock().await;
+        let changed: i64 = servers.owner(&key).await?.call(&command).await?;
+        ensure!(changed == 1, "{command:?} changed {changed}");
+        Ok(())
     }
 
     async fn restart(&self, data: Data) -> anyhow::Result<()> {
@@ -256,7 +287,7 @@ impl Harness for RedisBench {
 
     fn provoke(&self, fault: Fault) -> BoxFuture<'_, ()> {
         async move {
-            self.suffer(fault)
+            self.suffer(fault.clone())
                 .await
                 .unwrap_or_else(|error| panic!("{fault:?} cannot be provoked: {error:#}"));
         }

@@ -258,7 +258,12 @@ impl World {
 
     fn audit(&mut self, user: &UserId) {
         let due = self.store.missing(user);
-        if let Some(change) = member::expire(&self.store.read(user), &due, self.store.now) {
+        let decided = member::expire(&self.store.read(user), &due, self.store.now);
+        if self.store.held {
+            assert!(decided.is_none_or(|change| self.store.commit(&change).is_err()), "ended in a hold");
+            return;
+        }
+        if let Some(change) = decided {
             self.commit(&change);
         }
         self.oracle.audit(user);

@@ -153,7 +153,7 @@ impl Store {
                 !self.held && self.leases.get(&lease).is_none_or(|l| l.state.deadline() <= self.now)
             }
             Guard::TokenEnded(lease) => self.leases.get(&lease).is_none_or(|l| l.token_ends <= self.now),
-            Guard::LeaseAbsent(lease) => !self.leases.contains_key(&lease),
+            Guard::LeaseAbsent(lease) => !self.held && !self.leases.contains_key(&lease),
         }
     }
 

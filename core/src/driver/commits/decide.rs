@@ -6,6 +6,7 @@ use presence_model::change::Change;
 use presence_model::claim::judge_time;
 use presence_model::class::RoomTimings;
 use presence_model::id::{Roster, SessionId};
+use presence_model::lease::Shard;
 use presence_model::link::{GrantDown, LinkDown, LinkRefusal};
 use presence_model::member::{self, Abandoned, Due, DueCause};
 use presence_model::reason::RemovalReason;
@@ -13,7 +14,7 @@ use presence_model::record::MemberRead;
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
 
-use super::{Decided, JoinWork, Stage, Waiting, Work};
+use super::{Decided, FoundBy, JoinWork, Stage, Waiting, Work};
 use crate::driver::evictions::evicted_sessions;
 use crate::driver::store_ops::Pending;
 use crate::driver::{Driver, QueryKey};
@@ -114,20 +115,32 @@ impl Driver {
                     Decision::Over
                 }
             },
-            Work::Expire { shard, due } => {
+            Work::Expire { shard, due, by } => {
                 let due = self.still_due(roster, read, due, now);
-                let leases = due.iter().map(|due| due.lease.plain_name()).collect();
-                match member::expire(read, &due, now) {
-                    _ if due.is_empty() => {}
-                    Some(change) => {
-                        return Decision::Commit(keep(Work::Expire { shard, due }), Box::new(change), None);
-                    }
-                    None => self.ask(Command::Discard { shard, leases }, Pending::Unheeded),
-                }
-                self.sweep.part_done(shard, true);
-                Decision::Over
+                self.decide_expiry((shard, due, by), read, now, keep)
             }
         }
+    }
+
+    fn decide_expiry(
+        &mut self,
+        (shard, due, by): (Shard, Vec<Due>, FoundBy),
+        read: &MemberRead,
+        now: StoreTime,
+        keep: impl FnOnce(Work) -> Waiting,
+    ) -> Decision {
+        match member::expire(read, &due, now) {
+            Some(change) => {
+                return Decision::Commit(keep(Work::Expire { shard, due, by }), Box::new(change), None);
+            }
+            None if due.is_empty() || by == FoundBy::Audit => {}
+            None => {
+                let leases = due.iter().map(|due| due.lease.plain_name()).collect();
+                self.ask(Command::Discard { shard, leases }, Pending::Unheeded);
+            }
+        }
+        self.looked_at(shard, by);
+        Decision::Over
     }
 
     fn decide_join(

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use presence_model::id::Roster;
+use presence_model::lease::Shard;
 use presence_model::link::LinkDown;
 
-use super::{Decided, Stage, Waiting, Work};
-use crate::driver::Driver;
+use super::{Decided, FoundBy, Stage, Waiting, Work};
+use crate::driver::{Driver, Finding};
 use crate::limits::{COMMIT_TRIES_MAX, STORE_RETRY};
 use crate::store::{CommitOutcome, NotApplied, Outcome, StoreFault};
 
@@ -58,7 +59,12 @@ impl Driver {
             }
             Work::Leave { link, request, .. } => self.answer_done(link, request, Ok(None)),
             Work::Abandon { release, .. } => self.release_done(release, true),
-            Work::Expire { shard, .. } => self.sweep.part_done(shard, true),
+            Work::Expire { shard, due, by } => {
+                if by == FoundBy::Audit {
+                    self.note_mended(shard, Finding::Remnant, due.len());
+                }
+                self.looked_at(shard, by);
+            }
             Work::Evict { key, sessions } => {
                 self.evicted(key, roster, (&decided.waiting.user, sessions));
             }
@@ -69,8 +75,8 @@ impl Driver {
         let mut waiting = decided.waiting;
         match (&mut waiting.work, why) {
             // Renewed meanwhile, or held: what is still due comes with the next turn.
-            (Work::Expire { shard, .. }, NotApplied::Guard) => {
-                self.sweep.part_done(*shard, true);
+            (Work::Expire { shard, by, .. }, NotApplied::Guard) => {
+                self.looked_at(*shard, *by);
                 return None;
             }
             (Work::Join(join), NotApplied::LeaseExists) if !waiting.in_doubt => {
@@ -89,6 +95,14 @@ impl Driver {
             ) => {}
         }
         Some(waiting)
+    }
+
+    /// Whoever found leases of a member due need not wait any more.
+    pub(super) fn looked_at(&mut self, shard: Shard, by: FoundBy) {
+        match by {
+            FoundBy::Sweep => self.sweep.part_done(shard, true),
+            FoundBy::Audit => {}
+        }
     }
 
     /// Reads and decides again, up to a bound.
@@ -141,7 +155,9 @@ impl Driver {
                 self.answer_done(link, request, Err(refusal));
             }
             Work::Abandon { release, .. } => self.release_done(release, false),
-            Work::Expire { shard, .. } => self.sweep.part_done(shard, false),
+            Work::Expire { shard, by: FoundBy::Sweep, .. } => self.sweep.part_done(shard, false),
+            // A later walk finds it again.
+            Work::Expire { by: FoundBy::Audit, .. } => {}
             Work::Evict { key, .. } => self.eviction_failed(key),
         }
     }

@@ -14,10 +14,10 @@ use presence_model::timing::{Timings, TimingsGiven};
 pub(super) use self::edge::{Edge, session};
 pub(super) use self::watcher::Watcher;
 use crate::driver::{
-    Answer, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, Query, QueryKey, QueryRefusal,
-    StoreOp, TransitionLine, WatchKey,
+    Answer, AuditNote, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, Query, QueryKey,
+    QueryRefusal, StoreOp, TransitionLine, WatchKey,
 };
-use crate::store::memory::{MemorySettings, MemoryStore};
+use crate::store::memory::{MemorySettings, MemoryStore, Tampering};
 use crate::store::{Command, Outcome, StoreFault};
 
 /// The store's clock when a world begins.
@@ -103,6 +103,9 @@ pub(super) struct World {
     pub(super) commits: usize,
     pub(super) renews: usize,
     pub(super) tidies: usize,
+    /// Pages of audits asked for, by core.
+    pub(super) audits: BTreeMap<usize, usize>,
+    pub(super) audit_notes: Vec<AuditNote>,
     loads: usize,
     /// Pages of rosters asked for.
     pub(super) pages: usize,
@@ -145,6 +148,8 @@ impl World {
             commits: 0,
             renews: 0,
             tidies: 0,
+            audits: BTreeMap::new(),
+            audit_notes: Vec::new(),
             loads: 0,
             pages: 0,
             loads_most: 0,
@@ -204,6 +209,8 @@ impl World {
                 self.commits += usize::from(matches!(command, Command::Commit(_)));
                 self.renews += usize::from(matches!(command, Command::Renew { .. }));
                 self.tidies += usize::from(matches!(command, Command::Tidy { .. }));
+                *self.audits.entry(core).or_default() +=
+                    usize::from(matches!(command, Command::Audit { .. }));
                 self.loads += usize::from(matches!(command, Command::Load { .. }));
                 self.pages += usize::from(matches!(command, Command::Load { .. }));
                 self.loads_most = self.loads_most.max(self.loads);
@@ -233,6 +240,7 @@ impl World {
                 self.answers.insert(key, answer);
             }
             Effect::Transition(line) => self.transitions.push(*line),
+            Effect::Audit(note) => self.audit_notes.push(note),
         }
     }
 
@@ -338,6 +346,12 @@ impl World {
                 self.tails.push(tail);
             }
         }
+    }
+
+    /// Somebody's hand is in the store.
+    pub(super) fn tamper(&mut self, tampering: Tampering) {
+        let now = self.store_now();
+        self.store.tamper(tampering, now);
     }
 
     /// Stops a core, or lets it go on with all that has come meanwhile.

@@ -87,7 +87,9 @@ impl ShardState {
                 overdue && !self.is_held(id.ttl(), now) && self.turn.vouches(now)
             }
             Guard::TokenEnded(id) => self.leases.get(id).is_some_and(|lease| lease.token_ends <= now),
-            Guard::LeaseAbsent(id) => self.leases.get(id).is_none(),
+            Guard::LeaseAbsent(id) => {
+                self.leases.get(id).is_none() && !self.is_held(id.ttl(), now) && self.turn.vouches(now)
+            }
         }
     }
 
@@ -130,6 +132,8 @@ impl ShardState {
         };
         if let Some(replaced) = replaced {
             roster.digest = roster.digest.minus(replaced.digest);
+        } else if std::mem::take(&mut roster.torn) {
+            roster.mend();
         }
     }
 

@@ -1,6 +1,7 @@
 //! The leases of one shard: the only truth about life, ordered by the clocks that end them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,24 @@ impl LeaseBook {
     /// How many leases are held through an edge.
     pub(super) fn count_of_edge(&self, edge: Incarnation) -> usize {
         self.of_edge.get(&edge).map_or(0, BTreeSet::len)
+    }
+
+    /// All leases from just after a place on. One whose token is replaced meanwhile may come twice.
+    pub(super) fn walk(
+        &self,
+        after: Option<(StoreTime, LeaseId)>,
+    ) -> impl Iterator<Item = ((StoreTime, LeaseId), LeaseId, &Lease)> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.until.range((start, Bound::Unbounded)).map(|place| {
+            let lease = self.leases.get(&place.1).expect("each ordered lease exists");
+            (*place, place.1, lease)
+        })
+    }
+
+    /// The earliest deadline of a lease that is not held.
+    pub(super) fn first_deadline(&self, held: impl Fn(Duration) -> bool) -> Option<StoreTime> {
+        let of_ttl = self.deadlines.iter().filter(|(ttl, _)| !held(**ttl));
+        of_ttl.filter_map(|(_, ordered)| ordered.first()).map(|(deadline, _)| *deadline).min()
     }
 
     /// What is due, the oldest first and each lease once, at most `portion`; `held` says for which ttl

@@ -31,6 +31,8 @@ pub(super) struct RosterState {
     pub(super) history: VecDeque<Arc<Committed>>,
     /// What `history` is complete after.
     pub(super) floor: Revision,
+    /// A record was lost without a commit: the digest is not that of the members.
+    pub(super) torn: bool,
     /// When it lost its last member, or came to be without one.
     pub(super) emptied: StoreTime,
     tombstones: BTreeMap<UserId, BTreeMap<SessionId, (StoreTime, Tombstone)>>,
@@ -46,10 +48,17 @@ impl RosterState {
             members: BTreeMap::new(),
             history: VecDeque::new(),
             floor,
+            torn: false,
             emptied: now,
             tombstones: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
+    }
+
+    /// Makes the digest that of the members again.
+    pub(super) fn mend(&mut self) {
+        self.torn = false;
+        self.digest = self.members.values().map(|stored| stored.digest).fold(Digest::default(), Digest::plus);
     }
 
     pub(super) fn tombstone(&self, user: &UserId, session: &SessionId) -> Option<&Tombstone> {

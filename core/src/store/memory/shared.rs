@@ -11,7 +11,7 @@ use presence_model::time::{StoreTime, millis};
 use presence_runtime::clock::Clock;
 use tokio::sync::Notify;
 
-use super::{MemorySettings, MemoryStore, Upheaval};
+use super::{MemorySettings, MemoryStore, Tampering, Upheaval};
 use crate::store::{Command, LeaseStore, Outcome, StoreFault, TailId};
 
 /// What happens to commands and answers on their way.
@@ -76,6 +76,13 @@ impl SharedMemoryStore {
         state.store.suffer(upheaval, now);
         drop(state);
         self.inner.moved.notify_waiters();
+    }
+
+    /// Lets a hand from outside do something.
+    pub fn tamper(&self, tampering: Tampering) {
+        let mut state = self.inner.lock();
+        let now = self.inner.now(state.skew_ms);
+        state.store.tamper(tampering, now);
     }
 
     /// Steps the store's clock, forward or back.

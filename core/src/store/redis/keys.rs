@@ -128,6 +128,13 @@ pub(super) fn room_of(entry: &[u8]) -> Option<RoomId> {
     RoomId::new(String::from_utf8(name).ok()?).ok()
 }
 
+/// The roster of an entry.
+pub(super) fn roster_of_entry(entry: &[u8]) -> Option<Roster> {
+    let end = entry.windows(2).position(|two| two == [0, 0])?;
+    let region = String::from_utf8(entry[end + 2..].to_vec()).ok()?;
+    Some(Roster { region: RegionId::new(region).ok()?, room: room_of(entry)? })
+}
+
 /// Bounds of `ZRANGEBYLEX` for rooms with a prefix from just after one on.
 pub(super) fn room_range(prefix: &str, after: Option<&RoomId>) -> (Vec<u8>, Vec<u8>) {
     let first = escaped(prefix);
@@ -177,6 +184,8 @@ mod tests {
         for (name, pair) in names.iter().zip(entries.chunks(2)) {
             let room = RoomId::new(*name).unwrap();
             assert_eq!(room_of(&pair[0]), Some(room.clone()));
+            let us = Roster { region: RegionId::new("us").unwrap(), room: room.clone() };
+            assert_eq!(roster_of_entry(&pair[1]), Some(us));
             let (start, _) = room_range("", Some(&room));
             let later: Vec<_> = entries.iter().filter(|entry| entry.as_slice() > &start[1..]).collect();
             assert_eq!(later, entries.iter().filter(|entry| *entry > &pair[1]).collect::<Vec<_>>());

@@ -40,16 +40,27 @@ impl Inner {
         after: Option<UserId>,
         count: usize,
     ) -> Result<Outcome, StoreFault> {
-        let mut whole = self.look_at(&roster, after.as_ref(), count.max(1)).await?;
-        let mut members = Vec::new();
-        while !whole.members.is_done() {
-            let user = user(whole.members.text()?)?;
-            let (touched, record) = stored(&whole.members.bytes()?)?;
-            members.push((shown(&user, &record), touched));
+        let count = count.max(1);
+        let mut last = after;
+        loop {
+            let Whole { now, position, digest, members: mut rows, .. } =
+                self.look_at(&roster, last.as_ref(), count).await?;
+            let (mut members, mut looked_at) = (Vec::new(), 0);
+            while !rows.is_done() && looked_at < count {
+                let (user, text) = (user(rows.text()?)?, rows.bytes()?);
+                // A name without a record is nobody; a page of nothing else would seem to be the last.
+                if !text.is_empty() {
+                    let (touched, record) = stored(&text)?;
+                    members.push((shown(&user, &record), touched));
+                }
+                last = Some(user);
+                looked_at += 1;
+            }
+            let more = !rows.is_done();
+            if !members.is_empty() || !more {
+                return Ok(Outcome::Page { now, position, members, more, digest });
+            }
         }
-        let more = members.len() > count.max(1);
-        members.truncate(count.max(1));
-        Ok(Outcome::Page { now: whole.now, position: whole.position, members, more, digest: whole.digest })
     }
 
     pub(super) async fn summary(&self, roster: Roster) -> Result<Outcome, StoreFault> {

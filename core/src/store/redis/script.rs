@@ -7,6 +7,8 @@ use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 use super::lanes::Lane;
 
 const COMMON: &str = include_str!("scripts/common.lua");
+const DIGEST: &str = include_str!("scripts/digest.lua");
+const NAMED: &str = include_str!("scripts/named.lua");
 const FORGET: &str = include_str!("scripts/forget.lua");
 
 /// A script and its hash.
@@ -71,13 +73,17 @@ macro_rules! scripts {
 
 scripts! {
     /// Applies changes of one roster as one revision.
-    COMMIT = [COMMON, FORGET, include_str!("scripts/commit.lua")];
+    COMMIT = [COMMON, DIGEST, FORGET, include_str!("scripts/commit.lua")];
     /// The sweep's turn.
     TURN = [COMMON, FORGET, include_str!("scripts/turn.lua")];
     /// Renames leases to their grace names.
     RELEASE = [COMMON, include_str!("scripts/release.lua")];
     /// Removes ended leases that no record names.
     DISCARD = [COMMON, include_str!("scripts/discard.lua")];
+    /// A page of an audit.
+    AUDIT = [COMMON, NAMED, include_str!("scripts/audit.lua")];
+    /// Removes leases that no record names.
+    DISOWN = [COMMON, DIGEST, NAMED, include_str!("scripts/disown.lua")];
     /// Shortens the leases of a lost edge.
     LOSE = [COMMON, include_str!("scripts/lose.lua")];
     /// Writes a link number into a shard.

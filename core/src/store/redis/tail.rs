@@ -2,7 +2,7 @@
 //!
 //! A stream says by itself where it breaks: each entry has its epoch and its place, and places have no
 //! gaps. What a stream cannot say, that another data set with fewer commits has taken its place, is looked
-//! up when nothing came, and now and then.
+//! up when a turn tells so, and now and then.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -35,14 +35,17 @@ const STEPS_BACK_MAX: u64 = 1_024;
 const ENTRIES_MAX: usize = 512;
 /// Between two looks at streams that cannot be waited for.
 const POLL: Duration = Duration::from_millis(50);
-/// Between two looks at where shards are: a break that no entry tells shows that late.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Between two looks at where shards are, unless a turn tells of another epoch, or that entries were dropped
+/// that have not been read: so a break shows that no entry tells.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// What the last answer said, and when shards were last looked at.
 #[derive(Debug, Default)]
 pub(super) struct LastTail {
     at: BTreeMap<Shard, TailId>,
     looked: Option<Instant>,
+    /// Epochs, and what history has dropped, as turns were told last.
+    told: BTreeMap<Shard, (Epoch, u64)>,
 }
 
 /// An entry of a stream.
@@ -132,13 +135,25 @@ impl Inner {
         if is_whole {
             self.read_streams(&mut told, wait).await?;
         }
-        let looked = self.last_tail().looked;
-        if is_new || told.is_empty() || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
+        if is_new || self.is_to_be_looked_at(&told.at) {
             self.look_where_shards_are(&mut told).await?;
             self.last_tail().looked = Some(Instant::now());
         }
         self.last_tail().at.clone_from(&told.at);
         Ok(told.into_outcome())
+    }
+
+    fn is_to_be_looked_at(&self, at: &BTreeMap<Shard, TailId>) -> bool {
+        let last = self.last_tail();
+        let breaks = |(shard, id): (&Shard, &TailId)| {
+            last.told.get(shard).is_some_and(|(epoch, dropped)| *epoch != id.epoch || *dropped > id.sequence)
+        };
+        last.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) || at.iter().any(breaks)
+    }
+
+    /// What a turn was told of a shard: its epoch, and the last commit that history has dropped.
+    pub(super) fn note_place(&self, shard: Shard, epoch: Epoch, dropped: u64) {
+        self.last_tail().told.insert(shard, (epoch, dropped));
     }
 
     fn last_tail(&self) -> MutexGuard<'_, LastTail> {

@@ -37,6 +37,7 @@ impl Inner {
         let (mine, turn, now, epoch) = (reader.flag()?, reader.number()?, reader.time()?, reader.epoch()?);
         let hold = hold(&mut reader)?;
         let (new_hold, swept) = (reader.flag()?, Some(reader.time()?));
+        self.note_place(shard, epoch, reader.number()?);
         let mut due = Vec::new();
         while !reader.is_done() {
             due.push(due_lease(&mut reader)?);

@@ -48,14 +48,6 @@ roster = roster or { revision = before, digest = '0000000000000000', last = 0, e
 local revision = before + 1
 local was_empty = redis.call('EXISTS', names) == 0
 
--- Sums mod 2^64 by halves of 32 bits, which a double holds exactly.
-local function plus(a, b, sign)
-  local low = tonumber(string.sub(a, 9), 16) + sign * tonumber(string.sub(b, 9), 16)
-  local carry = math.floor(low / 4294967296)
-  local high = tonumber(string.sub(a, 1, 8), 16) + sign * tonumber(string.sub(b, 1, 8), 16) + carry
-  return string.format('%08x%08x', high % 4294967296, low % 4294967296)
-end
-
 local function tombstone_name(user, session)
   return #user .. ':' .. user .. session
 end
@@ -94,7 +86,7 @@ local function bury(user, session, text)
   end
 end
 
-local function write(change, stored)
+local function write(change, stored, is_torn)
   for _, revoked in ipairs(change.revokes) do remove_lease(revoked[1]) end
   for _, token in ipairs(change.token_ends) do redis.call('ZADD', UNTIL, 'XX', token[2], token[1]) end
   for _, grant in ipairs(change.grants) do
@@ -115,6 +107,7 @@ local function write(change, stored)
     redis.call('HSET', roster_hash, '@' .. change.user, value)
     redis.call('ZADD', names, 0, change.user)
   end
+  if is_torn then roster.digest = digest_of(region, room) end
 end
 
 local answer = { 'applied', epoch, int(before), int(now) }
@@ -131,7 +124,8 @@ for _ = 1, tonumber(take()) do
     answer[#answer + 1] = why
   else
     seen[change.user] = true
-    write(change, stored)
+    -- A name without a record: somebody's hand has been here.
+    write(change, stored, not stored and redis.call('ZSCORE', names, change.user))
     told[#told + 1] = 'change'
     told[#told + 1] = change.tells
     size = size + #change.tells + 64

@@ -104,6 +104,10 @@ local function sweeps_vouch()
 end
 
 -- Lease ids: ttl in 0.1 s (12 bits), shard (8), grace (1), random (43).
+local function is_lease(name)
+  return #name == 16 and string.find(name, '^[0-9a-f]+$') ~= nil
+end
+
 local function ttl_of(lease)
   return tonumber(string.sub(lease, 1, 3), 16) * 100
 end
@@ -162,7 +166,7 @@ local function holds(guard, lease)
     local ends = redis.call('ZSCORE', UNTIL, lease)
     return ends and tonumber(ends) <= now
   end
-  return deadline_of(lease) == nil
+  return deadline_of(lease) == nil and not is_held(ttl_of(lease)) and sweeps_vouch()
 end
 
 -- The name of a roster in keys, and in the indexes of its shard: byte 255 is in no UTF-8.

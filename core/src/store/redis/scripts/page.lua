@@ -18,6 +18,7 @@ if count > 0 then
   local records = #fields > 0 and redis.call('HMGET', roster_key('roster', region, room), unpack(fields)) or {}
   for i, user in ipairs(users) do
     answer[#answer + 1] = user
+    -- A name without a record, which the adapter skips: somebody's hand has been here.
     answer[#answer + 1] = records[i] or ''
   end
 end

@@ -4,7 +4,7 @@
 -- "1" if the caller saw the clock step, highest epoch it knows or "", random part of an epoch to mint,
 -- most leases to answer, retention (history ms, bytes, tombstones ms, rosters ms).
 -- Answer: {mine, turn, now, epoch, hold or "", cause, "1" if this turn set it, start of the last finished
--- sweep, then for each lease that is due: name, "token" or "deadline", deadline, note or "", owner}.
+-- sweep, last commit that history has dropped, then for each lease that is due: name, "token" or "deadline", deadline, note or "", owner}.
 local holder, finished = ARGV[1], ARGV[2]
 local kept, smallest_ttl, takeover = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local stepped, known, random, portion = ARGV[6] == '1', ARGV[7], ARGV[8], tonumber(ARGV[9])
@@ -69,8 +69,10 @@ local function clamp()
   local from, most = now + smallest_ttl + 1, is_held(LONGEST_TTL) and portion or CLAMPED_UNHELD
   local ahead = redis.call('ZRANGE', LEASES, '+inf', from, 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
   for i = 1, #ahead, 2 do
-    local lease, limit = ahead[i], now + ttl_of(ahead[i])
-    if tonumber(ahead[i + 1]) > limit then
+    local lease, limit = ahead[i], is_lease(ahead[i]) and now + ttl_of(ahead[i])
+    if not limit then
+      redis.call('ZREM', LEASES, lease)
+    elseif tonumber(ahead[i + 1]) > limit then
       redis.call('ZADD', LEASES, limit, lease)
       local plain = plain_name(lease)
       local by, replaced, deadline = note_of(plain)
@@ -90,7 +92,10 @@ local function due()
   while not is_held(smallest_ttl) and skipped < portion * 10 do
     local leases = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'WITHSCORES', 'LIMIT', skipped, portion)
     for i = 1, #leases, 2 do
-      if limit > 0 and not is_held(ttl_of(leases[i])) then
+      if not is_lease(leases[i]) then
+        -- What is no lease would stand in the way of all that are due.
+        redis.call('ZREM', LEASES, leases[i])
+      elseif limit > 0 and not is_held(ttl_of(leases[i])) then
         found[#found + 1] = { at = tonumber(leases[i + 1]), clock = 'deadline', lease = leases[i] }
         limit = limit - 1
       end
@@ -116,7 +121,7 @@ local function due()
 end
 
 local answer = { mine and '1' or '0', state.turn or '0', int(now), state.epoch, '', '',
-  (is_changed or cause) and '1' or '0', state.swept or int(now) }
+  (is_changed or cause) and '1' or '0', state.swept or int(now), state.dropped or '0' }
 if is_held(LONGEST_TTL) then
   answer[5], answer[6] = state.hold, state.hold_cause
 end

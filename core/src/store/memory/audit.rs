@@ -1,0 +1,175 @@
+//! The audit: whether leases and records belong together, and what makes them not: somebody's hand.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use presence_model::id::{Incarnation, RegionId, RoomId, Roster, SessionId, UserId};
+use presence_model::lease::LeaseId;
+use presence_model::time::StoreTime;
+
+use super::leases::Lease;
+use super::shard::ShardState;
+use super::{Data, MemoryStore};
+use crate::store::{AuditPage, AuditPlace, Outcome, Remnant, StoreFault, shard_of};
+
+/// What a hand from outside can do to a store: no verb of the port leaves it so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tampering {
+    /// A lease is removed under either name; its record stays.
+    LoseLease(LeaseId),
+    /// A record is removed; its leases stay.
+    LoseRecord(Roster, UserId),
+    /// A lease appears that nobody was granted; it runs until then.
+    Stray(LeaseId, StoreTime),
+}
+
+impl ShardState {
+    pub(super) fn audit(
+        &self,
+        from: &AuditPlace,
+        portion: usize,
+        now: StoreTime,
+    ) -> Result<Outcome, StoreFault> {
+        self.readable()?;
+        let mut page = AuditPage {
+            now,
+            strays: Vec::new(),
+            remnants: Vec::new(),
+            next: AuditPlace::default(),
+            oldest_overdue: self.oldest_overdue(now),
+        };
+        self.audit_leases(from, portion, &mut page);
+        self.audit_members(from.members.as_ref(), portion, &mut page);
+        Ok(Outcome::Audited(page))
+    }
+
+    fn audit_leases(&self, from: &AuditPlace, portion: usize, page: &mut AuditPage) {
+        let mut last = None;
+        for (place, id, lease) in self.leases.walk(place_of(&from.leases)).take(portion) {
+            if !self.is_held(id.ttl(), page.now) && !self.is_named(id, lease) {
+                page.strays.push(id);
+            }
+            last = Some(place);
+        }
+        let rest = last.is_some_and(|last| self.leases.walk(Some(last)).next().is_some());
+        page.next.leases = last.filter(|_| rest).map(words_of).unwrap_or_default();
+    }
+
+    fn audit_members(&self, from: Option<&(Roster, Option<UserId>)>, portion: usize, page: &mut AuditPage) {
+        let mut left = portion;
+        let mut after = from.and_then(|(_, user)| user.clone());
+        let start = from.map_or(Bound::Unbounded, |(roster, _)| Bound::Included(roster.clone()));
+        for (name, roster) in self.rosters.range::<Roster, _>((start, Bound::Unbounded)) {
+            if left == 0 {
+                page.next.members = Some(((**name).clone(), None));
+                return;
+            }
+            left -= 1;
+            // Whoever was looked at last may be of a roster that is gone: then this one is the next.
+            let after = after.take().filter(|_| from.is_some_and(|(roster, _)| *roster == **name));
+            let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+            for (user, stored) in roster.members.range((start, Bound::Unbounded)) {
+                for session in &stored.record.sessions {
+                    let lease = session.lease;
+                    if self.leases.get(lease).is_none() && !self.is_held(lease.ttl(), page.now) {
+                        page.remnants.push(Remnant { roster: (**name).clone(), user: user.clone(), lease });
+                    }
+                }
+                if left == 0 {
+                    page.next.members = Some(((**name).clone(), Some(user.clone())));
+                    return;
+                }
+                left -= 1;
+            }
+        }
+    }
+
+    fn is_named(&self, id: LeaseId, lease: &Lease) -> bool {
+        let stored = self.rosters.get(&lease.roster).and_then(|roster| roster.members.get(&lease.user));
+        stored.is_some_and(|stored| stored.record.session_of(id).is_some())
+    }
+
+    fn oldest_overdue(&self, now: StoreTime) -> Duration {
+        let oldest = self.leases.first_deadline(|ttl| self.is_held(ttl, now));
+        oldest.map_or(Duration::ZERO, |deadline| now.since(deadline))
+    }
+
+    /// Removes leases that no record names; how many.
+    pub(super) fn disown(&mut self, leases: Vec<LeaseId>, now: StoreTime) -> usize {
+        let mut removed = 0;
+        for id in leases {
+            let Some(lease) = self.leases.get(id) else { continue };
+            if !self.is_settled() || self.is_held(id.ttl(), now) || self.is_named(id, lease) {
+                continue;
+            }
+            let owner = Arc::clone(&lease.roster);
+            self.leases.remove(id);
+            removed += 1;
+            if let Some(roster) = self.rosters.get_mut(&owner).filter(|roster| roster.torn) {
+                roster.mend();
+            }
+        }
+        removed
+    }
+
+    fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
+        match tampering {
+            Tampering::LoseLease(lease) => self.leases.remove(lease),
+            Tampering::LoseRecord(roster, user) => {
+                let (name, mut state) = self.take(&roster, now);
+                state.torn = state.members.remove(&user).is_some();
+                self.put(name, state);
+            }
+            Tampering::Stray(id, deadline) => {
+                let nowhere = Roster { region: name(RegionId::new), room: name(RoomId::new) };
+                let lease = Lease {
+                    roster: Arc::new(nowhere),
+                    user: name(UserId::new),
+                    session: SessionId::new("a-session-of-nobody").expect("a good session id"),
+                    edge: Incarnation(0),
+                    deadline,
+                    token_ends: StoreTime(u64::MAX / 4),
+                    in_grace: false,
+                    shortened: None,
+                };
+                self.leases.grant(id, lease);
+            }
+        }
+    }
+}
+
+fn name<T, E>(parse: impl Fn(&'static str) -> Result<T, E>) -> T {
+    parse("nobody").ok().expect("a good name")
+}
+
+/// A place among leases as an adapter's own words.
+fn words_of((until, LeaseId(id)): (StoreTime, LeaseId)) -> Vec<u8> {
+    [until.0.to_be_bytes(), id.to_be_bytes()].concat()
+}
+
+/// Words that are none begin at the start.
+fn place_of(words: &[u8]) -> Option<(StoreTime, LeaseId)> {
+    let (until, id) = words.split_at_checked(8)?;
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+    Some((StoreTime(number(until)?), LeaseId(number(id)?)))
+}
+
+impl MemoryStore {
+    /// Lets a hand from outside do something.
+    pub fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
+        self.data.tamper(tampering, now);
+    }
+}
+
+impl Data {
+    fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
+        let shard = match &tampering {
+            Tampering::LoseLease(lease) | Tampering::Stray(lease, _) => lease.shard(),
+            Tampering::LoseRecord(roster, _) => shard_of(roster, self.settings.shards),
+        };
+        if let Some(state) = self.shards.get_mut(usize::from(shard.0)) {
+            state.tamper(tampering, now);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+-- A page of an audit, both ways: leases that no record names, and records whose lease does not exist. Reads
+-- only. What is held is no finding.
+--
+-- ARGV: cursor among leases, roster to go on in as in the index of rooms or "", user there to go on after or
+-- "", how many leases, members and rosters to look at.
+-- Answer: {"changed"}, or {"read", now, ms for which the lease that ran out first is overdue, next cursor, next
+-- roster, next user, count of leases found, each, then for each record: region, room, user, lease}.
+if not is_settled() then return { 'changed' } end
+local portion = tonumber(ARGV[4])
+
+local function is_held_lease(lease)
+  return is_held(ttl_of(lease))
+end
+
+-- A page of ZSCAN may be a little longer than asked for, and comes whole from a short set.
+local function strays()
+  local page = redis.call('ZSCAN', LEASES, ARGV[1], 'COUNT', portion)
+  local found = {}
+  for i = 1, #page[2], 2 do
+    if is_lease(page[2][i]) then
+      local lease = plain_name(page[2][i])
+      local region, room, user = owner_of(lease)
+      local record = region and record_of(region, room, user)
+      if not is_named(record, lease) and not is_held_lease(lease) then found[#found + 1] = lease end
+    end
+  end
+  return page[1], found
+end
+
+-- Room and region of an entry of the index of rooms.
+local function roster_of(entry)
+  local ends, begins = string.find(entry, '\0\0', 1, true)
+  local room = string.gsub(string.sub(entry, 1, ends - 1), '%z\255', '\0')
+  return string.sub(entry, begins + 1), room
+end
+
+local function look_at(found, region, room, users)
+  for _, user in ipairs(users) do
+    local record = record_of(region_in_keys(region), room, user)
+    for lease in string.gmatch(record and leases_in(record) or '', '%x+') do
+      if not deadline_of(lease) and not is_held_lease(lease) then
+        for _, part in ipairs({ region, room, user, lease }) do found[#found + 1] = part end
+      end
+    end
+  end
+end
+
+local function remnants()
+  local found, left, after = {}, portion, ARGV[3]
+  local start = ARGV[2] == '' and '-' or '[' .. ARGV[2]
+  local entries = redis.call('ZRANGEBYLEX', key('rooms'), start, '+', 'LIMIT', 0, portion + 1)
+  for _, entry in ipairs(entries) do
+    if left <= 0 then return entry, '', found end
+    local region, room = roster_of(entry)
+    local from = entry == ARGV[2] and after ~= '' and '(' .. after or '-'
+    local names = roster_key('names', region_in_keys(region), room)
+    local users = redis.call('ZRANGEBYLEX', names, from, '+', 'LIMIT', 0, left)
+    look_at(found, region, room, users)
+    if #users == left then return entry, users[#users], found end
+    left = left - #users - 1
+  end
+  return '', '', found
+end
+
+local LOOKED_AT = 16
+local function oldest_overdue()
+  local first = redis.call('ZRANGE', LEASES, 0, LOOKED_AT - 1, 'WITHSCORES')
+  for i = 1, #first, 2 do
+    if is_lease(first[i]) and not is_held_lease(first[i]) then return math.max(now - tonumber(first[i + 1]), 0) end
+  end
+  return 0
+end
+
+local cursor, found = strays()
+local roster, user, records = remnants()
+local answer = { 'read', int(now), int(oldest_overdue()), cursor, roster, user, int(#found) }
+for _, lease in ipairs(found) do answer[#answer + 1] = lease end
+for _, part in ipairs(records) do answer[#answer + 1] = part end
+return answer
