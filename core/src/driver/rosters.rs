@@ -16,6 +16,7 @@ use presence_model::change::Committed;
 use presence_model::id::Roster;
 use presence_model::lease::Shard;
 use presence_model::limits::SNAPSHOT_PAGE_BYTES_MAX;
+use presence_model::position::Position;
 use presence_model::replica::{Applied, Freshness, Replica, SnapshotPage};
 use presence_model::time::{Mono, StoreTime};
 
@@ -177,8 +178,14 @@ impl Driver {
         if let Some(since) = self.rosters.stale {
             return Freshness::Stale { since };
         }
-        // Without a hold nothing depends on the class.
         let shard = self.shard(roster);
+        let copied = self.rosters.in_step(roster).and_then(Replica::position);
+        // Each new epoch starts a hold: a copy of one that no turn has told yet is held until a turn says
+        // otherwise.
+        if let Some(Position { epoch, .. }) = copied.filter(|copied| !self.sweep.knows(shard, copied.epoch)) {
+            return Freshness::Held { since: StoreTime(epoch.minted_ms) };
+        }
+        // Without a hold nothing depends on the class.
         let ttl = self.sweep.hold(shard).map(|_| self.timings_of(&roster.room).lease_ttl);
         match ttl.and_then(|ttl| self.sweep.held(shard, ttl)) {
             Some(since) => Freshness::Held { since },

@@ -85,6 +85,11 @@ impl Sweep {
         self.shards.get(&shard)?.held(ttl)
     }
 
+    /// Whether a turn has told that epoch of a shard.
+    pub(super) fn knows(&self, shard: Shard, epoch: Epoch) -> bool {
+        self.shards.get(&shard).is_some_and(|state| state.epoch == Some(epoch))
+    }
+
     /// Whether silence proves nothing in a shard until a turn has answered.
     pub(super) fn is_distrusted(&self, shard: Shard) -> bool {
         self.shards.get(&shard).is_none_or(|state| state.distrusted)
@@ -214,7 +219,7 @@ impl Driver {
             // What was revoked may be lost with the rest.
             self.revocations.look_soon(self.now);
         }
-        if changed {
+        if changed || first || new_epoch {
             self.freshness_changed(Some(shard));
         }
     }

@@ -199,7 +199,13 @@ impl Driver {
         let page = std::mem::take(loading).into_page(position);
         copy.replica = Replica::cold();
         match copy.replica.page(page, self.now) {
-            Applied::Shown(_) => self.get_in_step(roster),
+            Applied::Shown(_) => {
+                let shard = copy.shard;
+                if !self.sweep.knows(shard, position.epoch) {
+                    self.sweep.hurry(shard, self.now);
+                }
+                self.get_in_step(roster);
+            }
             Applied::Known | Applied::Gap | Applied::Differs => self.load_later(roster),
         }
     }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use presence_model::lease::LeaseId;
+use presence_model::replica::Freshness;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::world::{World, ms, secs};
 use crate::driver::{Input, LinkEnd, WatchKey};
+use crate::store::memory::Upheaval;
 
 #[test]
 fn an_old_link_that_breaks_at_the_core_that_was_left_ends_nobody() {
@@ -77,6 +79,27 @@ fn an_edge_that_died_with_its_core_is_over_by_its_leases() {
     assert_eq!(world.watchers[&watch].shown(), ["ann", "bob"], "nobody has seen the link break");
     world.run(secs(5));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-ann lease_expired"]);
+}
+
+#[test]
+fn a_core_that_loads_a_new_epoch_before_its_turn_told_it_does_not_call_it_live() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    let watches = [world.watch(0, 1), world.watch(1, 2)];
+    world.join(edge, "ann", 1);
+    world.run(secs(2));
+    let now = world.store_now();
+    world.store.suffer(Upheaval::RestartEmpty, now);
+    world.run(secs(10));
+    for watch in watches {
+        assert_eq!(world.watchers[&watch].saw, ["+ann"], "nobody is gone while it is held");
+        assert!(matches!(world.watchers[&watch].freshness.last(), Some(Freshness::Held { .. })));
+    }
+    world.run(secs(60));
+    for watch in watches {
+        assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann unconfirmed"]);
+        assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
+    }
 }
 
 /// Cores, edges and watchers, and what must be true of them whatever happens.
