@@ -217,6 +217,8 @@ fn a_short_freeze_counts_for_the_quick_only() {
     assert_eq!((world.clients[&quick].pings, world.clients[&usual].pings), (1, 0));
     world.pass_ms(500);
     assert_eq!((world.closed(quick), world.closed(usual)), (Some(CloseCode::Silent), None));
+    world.pass_ms(1_500);
+    assert_eq!(world.clients[&usual].pings, 0, "two seconds say nothing about who is heard every fifteen");
 }
 
 #[test]
