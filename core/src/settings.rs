@@ -308,6 +308,24 @@ mod tests {
     }
 
     #[test]
+    fn classes_are_shown_as_they_are_in_force() {
+        let variables = [
+            ("PRESENCE_CORE__CLASS__1__NAME", "trading"),
+            ("PRESENCE_CORE__CLASS__1__MATCH", "trading:*"),
+            ("PRESENCE_CORE__CLASS__1__HEARTBEAT", "3s"),
+            ("PRESENCE_CORE__CLASS__1__GRACE", "12s"),
+        ];
+        let (configuration, timings) = load(&Flags::default(), &variables).unwrap();
+        assert_eq!(timings.heartbeat_min.as_secs(), 3);
+        let rendered = presence_runtime::config::render(&keys(), &configuration);
+        let class =
+            "[[class]]\ngrace = \"12s\"\nheartbeat = \"3s\"\nlease_ttl = \"45s\"\nmatch = \"trading:*\"\n";
+        assert!(rendered.contains(class), "{rendered}");
+        let mistakes = load(&Flags::default(), &variables[1..]).unwrap_err();
+        assert!(mistakes.starts_with("class[1].name = (not set): "), "{mistakes}");
+    }
+
+    #[test]
     fn every_default_is_a_key() {
         let rendered = presence_runtime::config::render(&keys(), &Configuration::default());
         let table: toml::Table = rendered.parse().unwrap();
