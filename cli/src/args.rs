@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use presence_model::time::spoken;
 use presence_runtime::config::{ConfigFlags, TimingFlags};
 use presence_runtime::telemetry::LogFlags;
 
@@ -124,16 +125,22 @@ pub(crate) struct TokenArgs {
     /// What its bearer may do there.
     #[arg(long, value_enum, default_value = "join")]
     pub(crate) act: Act,
-    /// How long it is good.
+    /// How long it is good, at most ten years.
     #[arg(long, value_parser = some_time, default_value = "1h")]
     pub(crate) ttl: Duration,
 }
 
-/// A span above zero: a token that has ended already is of no use.
+/// A token of the command line is good for at most so long: ten years, which no key should be.
+const TOKEN_TTL_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// A span above zero, since a token that has ended already is of no use, and at most [`TOKEN_TTL_MAX`].
 fn some_time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(span) if span.is_zero() => {
             Err("a token that has ended already is of no use; example: 1h".to_owned())
+        }
+        Ok(span) if span > TOKEN_TTL_MAX => {
+            Err(format!("a token is good for at most {}; example: 1h", spoken(TOKEN_TTL_MAX)))
         }
         Ok(span) => Ok(span),
         Err(error) => Err(format!("{error}; example: 1h")),

@@ -15,7 +15,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::body::Body as AxumBody;
 use http_body_util::BodyExt as _;
-use humantime::format_duration;
 use presence_core::start as core;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
 use presence_edge::http::{AcceptObserver, ExtraHttp, WS_PATH};
@@ -23,7 +22,7 @@ use presence_edge::settings::Origins;
 use presence_edge::start as edge;
 use presence_model::class::{Class, Classes, RoomTimings};
 use presence_model::id::{EdgeName, RegionId};
-use presence_model::time::millis;
+use presence_model::time::{millis, spoken};
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::refuse;
@@ -89,8 +88,13 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
     let cuts = Cuts::default();
     let front = world.front(issuer, &cuts);
     let edge = world.start_edge(core.grpc, verifier, front)?;
-    anyhow::ensure!(edge.linked().await, "the edge ended before its link was up");
-
+    if !edge.linked().await {
+        // Told to end before it had begun, or broken.
+        edge.finished(END_WITHIN).await.context("the edge")?;
+        core_ends.begin();
+        core.finished(END_WITHIN).await.context("the core")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let listener = listen(&world.network, settings.listen)?;
     let addresses = Addresses {
         http: listener.local_addr(),
@@ -266,7 +270,7 @@ Ctrl-C ends it.",
 fn of_classes(classes: &Classes) -> String {
     let line = |Class { name, pattern, timings }: &Class| {
         let RoomTimings { heartbeat, lease_ttl, grace } = *timings;
-        let [heartbeat, lease, grace] = [heartbeat, lease_ttl, grace].map(format_duration);
+        let [heartbeat, lease, grace] = [heartbeat, lease_ttl, grace].map(spoken);
         format!(
             "\n  class {name}, rooms {}: heartbeat {heartbeat}, lease {lease}, grace {grace}",
             pattern.as_str()
@@ -278,8 +282,7 @@ fn of_classes(classes: &Classes) -> String {
 /// The timers, and why they are what they are.
 fn in_force(timings: &Timings) -> String {
     let spans = |timings: &Timings| [timings.heartbeat, timings.lease_ttl, timings.grace];
-    // A derived one may be a third of a second.
-    let shown = |timings| spans(timings).map(|span| format_duration(Duration::from_millis(millis(span))));
+    let shown = |timings| spans(timings).map(spoken);
     let [heartbeat, lease, grace] = shown(timings);
     let line = format!("heartbeat {heartbeat}, lease {lease}, grace {grace}");
     let Ok(usual) = Timings::derive(TimingsGiven::default()) else { return line };

@@ -4,6 +4,7 @@ mod args;
 mod dev;
 mod explain;
 mod keys;
+mod outcome;
 mod paint;
 mod remote;
 mod room;
@@ -12,8 +13,6 @@ mod watch;
 
 use std::process::ExitCode;
 
-use presence_client::ClientError;
-use presence_model::id::NameError;
 use presence_runtime::command_line::parse_or_exit;
 
 use crate::args::{Command, Presence};
@@ -23,7 +22,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let Presence { command } = parse_or_exit();
-    let outcome = match command {
+    let done = match command {
         Command::Dev(args) => dev::run(args),
         Command::Keys(args) => keys::run(&args),
         Command::Token(args) => token::run(&args),
@@ -31,27 +30,16 @@ fn main() -> ExitCode {
         Command::Room(args) => room::run(args),
         Command::Explain(args) => explain::run(args),
     };
-    match outcome {
+    match done {
         Ok(code) => code,
         Err(error) => {
             paint::error(&error);
-            if is_taken(&error) {
+            if outcome::is_taken(&error) {
                 paint::hint(
                     "is another `presence dev` running? --listen, --grpc and --admin take other addresses",
                 );
             }
-            if is_mistake(&error) { ExitCode::from(presence_runtime::exit::USAGE) } else { ExitCode::FAILURE }
+            ExitCode::from(outcome::code(&error))
         }
     }
-}
-
-/// Whether what was typed is wrong, whatever the world is like.
-fn is_mistake(error: &anyhow::Error) -> bool {
-    error.is::<NameError>() || matches!(error.downcast_ref(), Some(ClientError::Address(_)))
-}
-
-/// Whether an address was in use.
-fn is_taken(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    causes.any(|cause| cause.kind() == std::io::ErrorKind::AddrInUse)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use presence_client::RoomNow;
 use presence_model::id::RoomId;
-use presence_model::time::StoreTime;
+use presence_model::time::{StoreTime, spoken};
 use presence_runtime::clock::Clock;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn table(room: &RoomId, now: &RoomNow) -> anyhow::Result<()> {
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(40);
     let clock = StoreTime(Clock::system().wall_ms());
     for (member, name) in now.members.iter().zip(names) {
-        let here = humantime::format_duration(Duration::from_secs(clock.since(member.since).as_secs()));
+        let here = spoken(Duration::from_secs(clock.since(member.since).as_secs()));
         let state = match paint::harmless(&String::from_utf8_lossy(member.state.as_bytes())) {
             empty if empty == "{}" => String::new(),
             state => format!("  {state}"),

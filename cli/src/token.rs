@@ -10,12 +10,14 @@ use presence_runtime::clock::Clock;
 use presence_runtime::tokens::{Grant, Issuer};
 
 use crate::args::{Act, TokenArgs};
+use crate::outcome::Mistake;
 use crate::paint;
 
 /// Signs and prints.
 pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
-    let pem = std::fs::read_to_string(&args.key).with_context(|| args.key.display().to_string())?;
-    let issuer = Issuer::from_pem(&pem).with_context(|| args.key.display().to_string())?;
+    let wrong = || Mistake(format!("--key {}", args.key.display()));
+    let pem = std::fs::read_to_string(&args.key).with_context(wrong)?;
+    let issuer = Issuer::from_pem(&pem).with_context(wrong)?;
     let (user, room) = (UserId::new(&args.user)?, RoomId::new(&args.room)?);
     let action = match args.act {
         Act::Join => Action::Join,

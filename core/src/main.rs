@@ -13,6 +13,7 @@ use presence_core::store::redis::{RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
+use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::telemetry::{self, Metrics};
@@ -40,7 +41,11 @@ fn main() -> ExitCode {
     };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
-        Err(error) => return refuse(&format!("no runtime: {error}")),
+        Err(error) => {
+            // Threads or descriptors are short, which is nobody's mistake.
+            let _ = refuse(&format!("no runtime: {error}"));
+            return ExitCode::from(exit::TEMPORARY);
+        }
     };
     if flags.config.check {
         return runtime.block_on(check_store(checked.store));
@@ -52,7 +57,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
-            ExitCode::from(presence_runtime::exit::TEMPORARY)
+            ExitCode::from(exit::of_failure(error.chain()))
         }
     }
 }
@@ -103,7 +108,7 @@ async fn check_store(store: Option<RedisSettings>) -> ExitCode {
         Ok(()) => print("the configuration is good, and so is the store"),
         Err(refusal) => {
             let useless = refuse(&refusal);
-            if refusal.is_temporary() { ExitCode::from(presence_runtime::exit::TEMPORARY) } else { useless }
+            if refusal.is_temporary() { ExitCode::from(exit::TEMPORARY) } else { useless }
         }
     }
 }
@@ -142,6 +147,6 @@ fn print(text: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever asked has hung up.
-        Err(_) => ExitCode::from(presence_runtime::exit::TEMPORARY),
+        Err(_) => ExitCode::from(exit::TEMPORARY),
     }
 }

@@ -179,6 +179,7 @@ impl Flags {
         let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
         let judged = require_loopback_unless(protection, configuration.grpc, "the gRPC listener", "TLS");
         checks.exposure("grpc", judged);
+        checks.listeners(&[("grpc", configuration.grpc), ("admin", configuration.admin)]);
         let jwks = checks.keys("jwks", configuration.jwks.as_deref());
         let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
@@ -216,7 +217,7 @@ fn read<'l, 'a>(loader: &'l Loader<'a>) -> Read<'l, 'a> {
     let given = configuration.timing.given();
     let timings = checks.timings_of_classes(given, TimingsGiven::default(), &configuration.class);
     if let Some((timings, classes)) = &timings {
-        configuration.timing = TimingSettings::in_force(timings);
+        configuration.timing = configuration.timing.in_force(timings);
         configuration.class = ClassSettings::in_force(classes);
     }
     (configuration, timings, checks)

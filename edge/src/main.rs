@@ -10,6 +10,7 @@ use presence_edge::start::{Deps, Running, start};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
+use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::telemetry::{self, Metrics};
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
-            ExitCode::from(presence_runtime::exit::TEMPORARY)
+            ExitCode::from(exit::of_failure(error.chain()))
         }
     }
 }
@@ -103,6 +104,6 @@ fn print(text: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever asked has hung up.
-        Err(_) => ExitCode::from(presence_runtime::exit::TEMPORARY),
+        Err(_) => ExitCode::from(exit::TEMPORARY),
     }
 }

@@ -211,7 +211,7 @@ impl Flags {
             checks.wrong("core", "[]".to_owned(), "must name a core".to_owned());
         }
         for url in configuration.core.iter().filter(|url| rpc::target(url).is_none()) {
-            checks.wrong("core", format!("{url:?}"), "must be http://host:port".to_owned());
+            checks.wrong("core", format!("{url:?}"), "must be http://host:port and nothing else".to_owned());
         }
         for origin in configuration.mistaken_origins() {
             let rule = "must be the origin of a page: scheme://host, small letters, a port only if it is not the \
@@ -222,6 +222,7 @@ impl Flags {
         let judged =
             require_loopback_unless(protection, configuration.listen, "the WebSocket listener", "TLS");
         checks.exposure("listen", judged);
+        checks.listeners(&[("listen", configuration.listen), ("admin", configuration.admin)]);
         let jwks = checks.keys("jwks", configuration.jwks.as_deref());
         checks.logs(&self.logs);
         match (timings, region, edge, jwks, checks.mistakes()) {
@@ -259,7 +260,7 @@ fn read<'l, 'a>(loader: &'l Loader<'a>) -> (Configuration, Option<Timings>, Chec
     let mut checks = Checks::new(loader, mistakes);
     let timings = checks.timings(configuration.timing.given(), TimingsGiven::default());
     if let Some(timings) = &timings {
-        configuration.timing = TimingSettings::in_force(timings);
+        configuration.timing = configuration.timing.in_force(timings);
     }
     (configuration, timings, checks)
 }
@@ -334,7 +335,10 @@ mod tests {
         let paths: Vec<&str> = mistakes.lines().filter_map(|line| line.split(" = ").next()).collect();
         let expected = ["admin", "timing.lease_ttl", "timing.lease_ttl", "edge", "core", "listen", "jwks"];
         assert_eq!(paths, expected, "{mistakes}");
-        assert!(mistakes.contains("core = \"http://a\": must be http://host:port"), "{mistakes}");
+        assert!(
+            mistakes.contains("core = \"http://a\": must be http://host:port and nothing else"),
+            "{mistakes}"
+        );
     }
 
     #[test]

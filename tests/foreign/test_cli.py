@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -20,7 +21,7 @@ def presence(*arguments, program="presence"):
 def test_who_asks_a_port_that_is_no_core_is_told_so(dev, command):
     address = dev.http.removeprefix("http://")
     told = presence(*command, "--core", f"http://{address}")
-    assert told.returncode == 1
+    assert told.returncode == 75
     assert f"no presence core answers at http://{address}" in told.stderr and "gRPC" in told.stderr
 
 
@@ -86,19 +87,93 @@ def test_a_token_of_a_blank_user_is_not_signed(tmp_path):
     "command",
     [
         ["watch", " "], ["room", "x" * 256], ["explain", "r", ""], ["watch", "r", "--core", "nonsense"],
-        ["room", "r", "--core", "127.0.0.1:4701"], ["token", "--ttl", "60"], ["token", "--ttl", "0s"],
+        ["room", "r", "--core", "127.0.0.1:4701"], ["room", "r", "--core", "http://127.0.0.1:4701/path?x"],
+        ["token", "--ttl", "60"], ["token", "--ttl", "0s"], ["token", "--ttl", "18446744073709551615s"],
+        ["token", "--ttl", "3650d 1ms"], ["token", "--key", "/nowhere/key.pem"],
     ],
 )  # fmt: skip
 def test_wrong_input_ends_with_64_and_one_line(command, tmp_path):
     if command[0] == "token":
-        command = [*command, "--key", str(tmp_path / "key.pem"), "--user", "u", "--room", "r"]
+        presence("keys", str(tmp_path))
+        key = [] if "--key" in command else ["--key", str(tmp_path / "key.pem")]
+        command = [*command, *key, "--user", "u", "--room", "r"]
     told = presence(*command)
     assert (told.returncode, told.stdout, len(told.stderr.splitlines())) == (64, "", 1), told
 
 
+@pytest.mark.parametrize("ttl", ["1ms", "3650d"])
+def test_a_token_is_good_for_a_while_and_for_at_most_ten_years(ttl, tmp_path):
+    presence("keys", str(tmp_path))
+    told = presence("token", "--key", str(tmp_path / "key.pem"), "--user", "u", "--room", "r", "--ttl", ttl)
+    assert told.returncode == 0 and told.stdout.count(".") == 2, told
+
+
+def flags_of(program, *command):
+    """Every flag with a value, as the help of a command tells them."""
+    told = presence(*command, "--help", program=program).stdout
+    return re.findall(r"^\s+(--[a-z-]+)[= ][<\[]", told, re.MULTILINE)
+
+
+ABSURD = [
+    "", " ", "0", "-1", "0s", "1ns", "18446744073709551615", "18446744073709551616", "18446744073709551615s",
+    "584942417355years", "99999999999999999999999999s", "1e308", "NaN", "http://a:99999", "[::]:65536", "\u202e\x1b[2J", "x" * 70_000,
+]  # fmt: skip
+COMMANDS = [
+    ("presence-core", [], ["--check"]),
+    ("presence-edge", [], ["--check"]),
+    # Refused in any case: it would run until it is told to end.
+    ("presence", ["dev"], ["--grpc", "nowhere"]),
+    ("presence", ["token"], ["--user", "u", "--room", "r"]),
+    ("presence", ["room", "r"], ["--core", "http://127.0.0.1:9"]),
+]
+
+
+@pytest.mark.parametrize(("program", "command", "more"), COMMANDS)
+def test_no_value_of_a_flag_is_more_than_a_mistake(program, command, more, tmp_path):
+    presence("keys", str(tmp_path))
+    keys = {"presence": ["--key", str(tmp_path / "key.pem")] if "token" in command else []}
+    more = [*more, *keys.get(program, ["--jwks", str(tmp_path / "jwks.json")])]
+    flags = flags_of(program, *command)
+    assert len(flags) > 2, flags
+    for flag in flags:
+        others = [part for at, part in enumerate(more) if flag not in (part, more[max(at - 1, 0)])]
+        guard = ["--listen", "nowhere"] if (command, flag) == (["dev"], "--grpc") else []
+        for value in ABSURD:
+            told = presence(*command, f"{flag}={value}", *others, *guard, program=program)
+            assert told.returncode in (0, 64, 75), (flag, value[:80], told.returncode, told.stderr[-400:])
+            assert "panicked" not in told.stderr and "\x1b" not in told.stderr, (flag, value[:80])
+
+
+@pytest.mark.parametrize("program", ["presence", "presence-core", "presence-edge"])
+def test_every_help_tells_the_exit_codes(program):
+    told = presence("--help", program=program).stdout
+    assert re.findall(r"^ +(\d+)  ", told[told.index("Exit codes:") :], re.MULTILINE) == ["0", "1", "64", "70", "75"]
+
+
+@pytest.mark.parametrize("taken", ["listen", "grpc", "admin"])
+def test_a_port_in_use_is_75_for_each_of_them(dev, taken, tmp_path):
+    presence("keys", str(tmp_path))
+    jwks, free = ["--jwks", str(tmp_path / "jwks.json")], "127.0.0.1:0"
+    own = {"presence": ["listen", "grpc", "admin"], "presence-core": ["grpc", "admin"], "presence-edge": ["listen", "admin"]}
+    for program, listeners in own.items():
+        if taken not in listeners:
+            continue
+        where = [part for name in listeners for part in (f"--{name}", dev.addresses["grpc"] if name == taken else free)]
+        told = presence(*(["dev"] if program == "presence" else jwks), *where, program=program)
+        assert told.returncode == 75 and dev.addresses["grpc"] in told.stderr, (program, told)
+
+
+def test_two_listeners_at_one_address_are_a_mistake(tmp_path):
+    presence("keys", str(tmp_path))
+    same = ["--admin", "127.0.0.1:4711", "--check", "--jwks", str(tmp_path / "jwks.json")]
+    for program, flag in [("presence-edge", "--listen"), ("presence-core", "--grpc")]:
+        told = presence(flag, "127.0.0.1:4711", *same, program=program)
+        assert told.returncode == 64 and told.stderr.count("\n") == 1 and "listens there as well" in told.stderr
+
+
 def test_a_directory_that_cannot_be_made_is_told_once():
     told = presence("keys", "/proc/nope")
-    assert told.returncode == 1 and told.stderr.count("No such file") == 1 and "/proc/nope" in told.stderr
+    assert told.returncode == 64 and told.stderr.count("No such file") == 1 and "/proc/nope" in told.stderr
 
 
 def test_the_configuration_that_is_printed_shows_the_store_and_loads_again(tmp_path):
@@ -149,3 +224,13 @@ def test_no_token_for_a_page_that_renamed_a_loopback_address(dev, host):
     path = "/dev/token?user=u1&room=r"
     assert asked(dev, path, Host=host)[0] == 403
     assert asked(dev, path, Host="localhost:1")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("span", "code"),
+    [("0s", 400), ("0", 400), ("1ms", 404), ("24h", 404), ("24h 1ms", 400), ("18446744073709551615s", 400), ("99999999999999999999s", 400), ("-1s", 400), ("", 400)],
+)  # fmt: skip
+def test_a_cut_heals_after_a_while_that_can_be_waited_for(dev, span, code):
+    query = urllib.parse.urlencode({"connection": "0123456789abcdef", "for": span})
+    told, text = asked(dev, f"/dev/cut?{query}", "POST")
+    assert told == code and ("24h" in text) == (code == 400), text

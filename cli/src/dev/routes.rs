@@ -32,6 +32,9 @@ const TOKEN_TTL_DEFAULT: Duration = Duration::from_secs(60 * 60);
 /// Nobody needs a longer one here.
 const TOKEN_TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// A cut that is to heal by itself heals while its page is still open.
+const CUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What the routes need.
 #[derive(Clone)]
 pub(crate) struct DevState {
@@ -145,8 +148,8 @@ async fn cut(State(dev): State<DevState>, query: Result<Query<CutQuery>, QueryRe
     };
     let heal = match query.r#for.as_deref().map(humantime::parse_duration) {
         None => None,
-        Some(Ok(span)) => Some(span),
-        Some(Err(_)) => return refuse("for is a span with a unit such as 10s"),
+        Some(Ok(span)) if span <= CUT_MAX && !span.is_zero() => Some(span),
+        Some(_) => return refuse("for is a span with a unit such as 10s, above zero and at most 24h"),
     };
     if !dev.cuts.set(connection, true) {
         return (StatusCode::NOT_FOUND, "no such connection\n").into_response();

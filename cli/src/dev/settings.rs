@@ -87,10 +87,11 @@ impl DevSettings {
                 checks.wrong(path, format!("\"{address}\""), rule);
             }
         }
+        checks.listeners(&[("listen", listen), ("grpc", grpc), ("admin", admin)]);
         checks.logs(&args.logs);
         match (derived, checks.mistakes()) {
             (Some((mut timings, classes)), None) => {
-                given.timing = TimingSettings::in_force(&timings);
+                given.timing = given.timing.in_force(&timings);
                 given.class = ClassSettings::in_force(&classes);
                 let shown = render(&keys, &given);
                 timings.drain_window = DRAIN_WINDOW;

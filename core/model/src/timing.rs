@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::class::{Class, ClassGiven, ClassName, Classes, RoomTimings};
+use crate::time::spoken;
 
 mod rules;
 
@@ -113,7 +114,7 @@ impl std::fmt::Display for Origin {
 
 /// A broken rule: which timer, what it is, what the rule says, and an example that holds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{setting} is {value:?}{origin}, but {rule}; this would hold: {example}", of_class(.class))]
+#[error("{}{setting} is {}{origin}, but {rule}; this would hold: {example}", of_class(.class), spoken(*value))]
 pub struct TimingMistake {
     /// The room class whose timers break it; none: the default class.
     pub class: Option<ClassName>,
@@ -121,6 +122,8 @@ pub struct TimingMistake {
     pub setting: &'static str,
     /// Its value.
     pub value: Duration,
+    /// The other settings that the rule is over: of the same class, unless they are named `timing.…`.
+    pub over: &'static [&'static str],
     /// Where that comes from.
     pub origin: Origin,
     /// The rule it breaks, in words and numbers.

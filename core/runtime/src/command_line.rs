@@ -4,15 +4,16 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Command, Parser};
 
 use crate::exit;
 
-/// Parses the arguments of the process. Help and version are printed and end it well; a mistake ends it
-/// with [`exit::USAGE`].
+/// Parses the arguments of the process. Help, which ends with the exit codes, and version are printed and end it
+/// well; a mistake ends it with [`exit::USAGE`].
 #[must_use]
 pub fn parse_or_exit<T: Parser>() -> T {
-    match T::try_parse() {
+    let parsed = with_exit_codes(T::command()).try_get_matches();
+    match parsed.and_then(|matches| T::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             // Nobody is left to tell if standard error is closed.
@@ -29,6 +30,11 @@ pub fn parse_or_exit<T: Parser>() -> T {
             std::process::exit(0);
         }
     }
+}
+
+fn with_exit_codes(command: Command) -> Command {
+    let before = command.get_after_help().map_or_else(String::new, |help| format!("{help}\n\n"));
+    command.after_help(before + &exit::help())
 }
 
 /// Writes mistakes to standard error, one line each, and gives the exit code for `main` to return.
@@ -61,6 +67,8 @@ fn join(paragraph: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[derive(Debug, Parser)]
@@ -92,6 +100,15 @@ mod tests {
         for line in [mistake(&["--user"]), mistake(&["--user", "a", "--user", "b"])] {
             assert!(!line.contains('\n') && !line.is_empty(), "{line}");
         }
+    }
+
+    #[test]
+    fn the_help_ends_with_the_exit_codes() {
+        let help =
+            with_exit_codes(Arguments::command().after_help("Example: none")).render_help().to_string();
+        let (_, end) = help.split_once("Example: none\n\n").unwrap();
+        assert_eq!(end.trim_end(), exit::help());
+        assert!(end.contains("  64  a mistake") && end.lines().count() == 6, "{end}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Origin, TimingMistake, Timings, TimingsGiven};
 use crate::class::{Class, ClassGiven, DEFAULT_CLASS, RoomTimings};
 use crate::lease::LeaseId;
+use crate::time::spoken;
 
 /// Below this a session would be pinged without pause.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
@@ -17,6 +18,8 @@ const HEARTBEAT: &str = "heartbeat";
 const LEASE_TTL: &str = "lease_ttl";
 const GRACE: &str = "grace";
 const EDGE_LOST: &str = "edge_lost";
+/// What a rule between a class and the default class is over.
+const OVER_THE_DEFAULT: [&str; 3] = [LEASE_TTL, "timing.lease_ttl", "timing.grace"];
 /// Examples are told in steps of what a lease id can say.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -48,9 +51,9 @@ fn told(broken: Vec<Broken>, timings: &Timings, given: TimingsGiven) -> Vec<Timi
     let example = render(&example(timings, given));
     broken
         .into_iter()
-        .map(|(setting, value, rule)| {
+        .map(|Broken { setting, value, over, rule }| {
             let (origin, example) = (Origin::Given, example.clone());
-            TimingMistake { class: None, setting, value, origin, rule, example }
+            TimingMistake { class: None, setting, value, over, origin, rule, example }
         })
         .collect()
 }
@@ -64,12 +67,15 @@ fn other_grace(class: &Class, before: &[Class], shared: &Timings) -> Option<Timi
     let of_ttl = |ttl| others.iter().find(move |(_, other)| LeaseId::carried(other.lease_ttl) == ttl);
     let (name, other) = of_ttl(ttl).filter(|(_, other)| other.grace != grace)?;
     let rule = format!(
-        "must be {:?}, as that of class {name}: both have lease_ttl {ttl:?}, by which alone their leases are known",
-        other.grace
+        "must be {}, as that of class {name}: both have lease_ttl {}, by which alone their leases are known",
+        spoken(other.grace),
+        spoken(ttl)
     );
     let longer = iter::successors(Some(ttl), |ttl| Some(*ttl + STEP)).find(|ttl| of_ttl(*ttl).is_none());
-    let example = format!("lease_ttl {:?}, grace {grace:?}", longer.unwrap_or(ttl));
-    Some(TimingMistake { class: None, setting: GRACE, value: grace, origin: Origin::Given, rule, example })
+    let example = format!("lease_ttl {}, grace {}", spoken(longer.unwrap_or(ttl)), spoken(grace));
+    let over: &[&str] = if *name == DEFAULT_CLASS { &OVER_THE_DEFAULT } else { &[LEASE_TTL] };
+    let origin = Origin::Given;
+    Some(TimingMistake { class: None, setting: GRACE, value: grace, over, origin, rule, example })
 }
 
 /// Where the value of a timer comes from.
@@ -107,16 +113,28 @@ pub(super) fn origin_of(
     }
 }
 
-type Broken = (&'static str, Duration, String);
+struct Broken {
+    setting: &'static str,
+    value: Duration,
+    over: &'static [&'static str],
+    rule: String,
+}
 
 /// Collects the rules that do not hold.
 #[derive(Default)]
 struct Check(Vec<Broken>);
 
 impl Check {
-    fn rule(&mut self, setting: &'static str, value: Duration, holds: bool, rule: impl FnOnce() -> String) {
+    /// A rule that a setting breaks, over these other ones as well.
+    fn rule(
+        &mut self,
+        (setting, value): (&'static str, Duration),
+        over: &'static [&'static str],
+        holds: bool,
+        rule: impl FnOnce() -> String,
+    ) {
         if !holds {
-            self.0.push((setting, value, rule()));
+            self.0.push(Broken { setting, value, over, rule: rule() });
         }
     }
 }
@@ -143,22 +161,23 @@ fn broken_of_class(t: &Timings) -> Vec<Broken> {
 fn leases(t: &Timings, check: &mut Check) {
     let three_heartbeats = t.heartbeat.saturating_mul(3);
     let silence_and_grace = t.heartbeat.saturating_mul(2).saturating_add(t.grace);
-    check.rule(HEARTBEAT, t.heartbeat, t.heartbeat >= HEARTBEAT_MIN, || {
-        format!("must be at least {HEARTBEAT_MIN:?}")
+    let (heartbeat, lease_ttl) = ((HEARTBEAT, t.heartbeat), (LEASE_TTL, t.lease_ttl));
+    check.rule(heartbeat, &[], t.heartbeat >= HEARTBEAT_MIN, || {
+        format!("must be at least {}", spoken(HEARTBEAT_MIN))
     });
-    check.rule(LEASE_TTL, t.lease_ttl, (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&t.lease_ttl), || {
-        format!("must be between {LEASE_TTL_MIN:?} and {LEASE_TTL_MAX:?}")
+    check.rule(lease_ttl, &[], (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&t.lease_ttl), || {
+        format!("must be between {} and {}", spoken(LEASE_TTL_MIN), spoken(LEASE_TTL_MAX))
     });
-    check.rule(LEASE_TTL, t.lease_ttl, t.lease_ttl >= three_heartbeats, || {
-        format!("must be at least 3 × heartbeat ({three_heartbeats:?}), so that one lost renewal is survived")
+    check.rule(lease_ttl, &[HEARTBEAT], t.lease_ttl >= three_heartbeats, || {
+        let least = spoken(three_heartbeats);
+        format!("must be at least 3 × heartbeat ({least}), so that one lost renewal is survived")
     });
-    check.rule(LEASE_TTL, t.lease_ttl, t.lease_ttl >= silence_and_grace, || {
-        format!(
-            "must be at least 2 × heartbeat + grace ({silence_and_grace:?}), so that a lost transport ends by grace"
-        )
+    check.rule(lease_ttl, &[HEARTBEAT, GRACE], t.lease_ttl >= silence_and_grace, || {
+        let least = spoken(silence_and_grace);
+        format!("must be at least 2 × heartbeat + grace ({least}), so that a lost transport ends by grace")
     });
-    check.rule(GRACE, t.grace, t.grace < t.lease_ttl, || {
-        format!("must be below lease_ttl ({:?})", t.lease_ttl)
+    check.rule((GRACE, t.grace), &[LEASE_TTL], t.grace < t.lease_ttl, || {
+        format!("must be below lease_ttl ({})", spoken(t.lease_ttl))
     });
 }
 
@@ -167,9 +186,11 @@ fn links(t: &Timings, check: &mut Check) {
     let back_again = (t.link_beat * 3).saturating_add(t.link_backoff);
     // Where it follows from a ttl that is too short it is that ttl which is told.
     let follows = t.edge_lost == t.lease_ttl_min / 3;
-    check.rule(EDGE_LOST, t.edge_lost, t.edge_lost >= back_again || follows, || {
+    let holds = t.edge_lost >= back_again || follows;
+    check.rule((EDGE_LOST, t.edge_lost), &[HEARTBEAT], holds, || {
+        let least = spoken(back_again);
         format!(
-            "must be at least 3 link beats + the link's first backoff ({back_again:?}), so that an edge can link again"
+            "must be at least 3 link beats + the link's first backoff ({least}), so that an edge can link again"
         )
     });
 }
@@ -177,10 +198,10 @@ fn links(t: &Timings, check: &mut Check) {
 /// How long a lost edge may be believed.
 fn losses(t: &Timings, check: &mut Check) {
     let lost_and_over = t.edge_lost.saturating_add(t.grace);
-    check.rule(EDGE_LOST, t.edge_lost, lost_and_over < t.lease_ttl, || {
+    check.rule((EDGE_LOST, t.edge_lost), &[GRACE, LEASE_TTL], lost_and_over < t.lease_ttl, || {
+        let (both, lease_ttl) = (spoken(lost_and_over), spoken(t.lease_ttl));
         format!(
-            "must, with grace ({lost_and_over:?} together), be below lease_ttl ({:?}), else it shortens nothing",
-            t.lease_ttl
+            "must, with grace ({both} together), be below lease_ttl ({lease_ttl}), else it shortens nothing"
         )
     });
 }
@@ -188,11 +209,13 @@ fn losses(t: &Timings, check: &mut Check) {
 /// What our own machinery may use up of them.
 fn shares(t: &Timings, check: &mut Check) {
     let waiting = t.renew_flush.saturating_add(t.renew_merge);
-    check.rule(HEARTBEAT, t.heartbeat, waiting <= t.heartbeat / 5, || {
-        format!("renewals wait for {waiting:?} in all, which must be at most heartbeat / 5")
+    check.rule((HEARTBEAT, t.heartbeat), &[], waiting <= t.heartbeat / 5, || {
+        format!("renewals wait for {} in all, which must be at most heartbeat / 5", spoken(waiting))
     });
-    check.rule(LEASE_TTL, t.lease_ttl, t.takeover() < t.lease_ttl / 3 || t.lease_ttl.is_zero(), || {
-        format!("a sweep turn changes hands in {:?}, which must be below lease_ttl / 3", t.takeover())
+    let holds = t.takeover() < t.lease_ttl / 3 || t.lease_ttl.is_zero();
+    check.rule((LEASE_TTL, t.lease_ttl), &[], holds, || {
+        let takeover = spoken(t.takeover());
+        format!("a sweep turn changes hands in {takeover}, which must be below lease_ttl / 3")
     });
 }
 
@@ -200,14 +223,15 @@ pub(super) fn warnings(t: &Timings) -> Vec<String> {
     let mut warnings = Vec::new();
     if t.merge_interval <= t.heartbeat {
         warnings.push(format!(
-            "merge_interval ({:?}) is not above heartbeat ({:?}): other regions are merged more often than sessions are heard",
-            t.merge_interval, t.heartbeat
+            "merge_interval ({}) is not above heartbeat ({}): other regions are merged more often than sessions are heard",
+            spoken(t.merge_interval), spoken(t.heartbeat)
         ));
     }
     if t.reconnect_within > t.grace / 2 {
         warnings.push(format!(
-            "clients come back within {:?}, which is above half of grace ({:?}): a reconnect may show",
-            t.reconnect_within, t.grace
+            "clients come back within {}, which is above half of grace ({}): a reconnect may show",
+            spoken(t.reconnect_within),
+            spoken(t.grace)
         ));
     }
     if t.grace.is_zero() {
@@ -254,11 +278,13 @@ fn rounded_up(span: Duration) -> Duration {
 fn render(given: &TimingsGiven) -> String {
     let followed = Timings::follow(*given, &[]);
     let mut text = format!(
-        "heartbeat {:?}, lease_ttl {:?}, grace {:?}",
-        followed.heartbeat, followed.lease_ttl, followed.grace
+        "heartbeat {}, lease_ttl {}, grace {}",
+        spoken(followed.heartbeat),
+        spoken(followed.lease_ttl),
+        spoken(followed.grace)
     );
     if given.edge_lost.is_some() {
-        text.push_str(&format!(", edge_lost {:?}", followed.edge_lost));
+        text.push_str(&format!(", edge_lost {}", spoken(followed.edge_lost)));
     }
     text
 }

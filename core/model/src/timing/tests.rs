@@ -123,7 +123,7 @@ fn a_timer_that_nobody_gave_is_not_blamed_on_anybody() {
     assert_eq!(told(long, TimingsGiven::default()), [lease, lease]);
     assert_eq!(told(long, TimingsGiven::DEMO)[0], "lease_ttl is 12s (the default)");
     let lost = told(given(1_000, 3_500, 2_400), TimingsGiven::default());
-    assert_eq!(lost, ["lease_ttl is 3.5s", "edge_lost is 1.166666666s (derived from lease_ttl)"]);
+    assert_eq!(lost, ["lease_ttl is 3s 500ms", "edge_lost is 1s 167ms (derived from lease_ttl)"]);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn classes_of_one_ttl_have_one_grace() {
         told(TimingsGiven::default(), &[same, other]),
         [
             "class other: grace is 20s, but must be 12s, as that of class default: both have lease_ttl 45s, by \
-          which alone their leases are known; this would hold: lease_ttl 45.1s, grace 20s"
+          which alone their leases are known; this would hold: lease_ttl 45s 100ms, grace 20s"
         ]
     );
     let carried = class("carried", [Some(1_000), Some(44_950), Some(10_000)]);

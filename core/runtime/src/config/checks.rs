@@ -1,6 +1,7 @@
 //! Rules over several settings, and over what they name: told together with those of single values.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use presence_model::timing::{Timings, TimingsGiven};
@@ -10,6 +11,13 @@ use super::mistake::{Mistake, Mistakes};
 use crate::exposure::Exposed;
 use crate::telemetry::LogFlags;
 use crate::tokens::KeySet;
+
+/// Whether two listeners cannot both have their address; port 0 is another one each time.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (here, there) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let same_host = here == there || here.is_unspecified() || there.is_unspecified();
+    one.port() == other.port() && one.port() != 0 && same_host
+}
 
 /// Collects what is wrong with a configuration, beside the mistakes of single values that it begins with.
 /// A value that is one of those has its default here, so that nothing is told of it twice.
@@ -36,6 +44,11 @@ impl<'l, 'a> Checks<'l, 'a> {
         self.mistakes.iter().any(|mistake| mistake.path.starts_with(path))
     }
 
+    /// Whether something is wrong with this setting.
+    pub(super) fn has_mistake_at(&self, path: &str) -> bool {
+        self.mistakes.iter().any(|mistake| mistake.path == path)
+    }
+
     pub(super) fn found_in(&self, path: &str) -> Option<String> {
         self.loader.found_in(path)
     }
@@ -59,6 +72,20 @@ impl<'l, 'a> Checks<'l, 'a> {
     pub fn exposure<T>(&mut self, path: &str, judged: Result<T, Exposed>) {
         if let Err(exposed) = judged {
             self.wrong(path, format!("\"{}\"", exposed.address), exposed.to_string());
+        }
+    }
+
+    /// That no two listeners want one address. One that is a mistake already wants none.
+    pub fn listeners(&mut self, listeners: &[(&str, SocketAddr)]) {
+        for (place, (path, address)) in listeners.iter().enumerate() {
+            let others = listeners[..place].iter().filter(|(_, other)| overlap(*address, *other));
+            let known = |path: &str| self.mistakes.iter().any(|mistake| mistake.path == path);
+            let others: Vec<&str> = others.map(|(other, _)| *other).filter(|other| !known(other)).collect();
+            if let Some(other) = others.first().filter(|_| !known(path)) {
+                let rule =
+                    format!("{other} listens there as well: each listener needs an address of its own");
+                self.wrong(path, format!("\"{address}\""), rule);
+            }
         }
     }
 

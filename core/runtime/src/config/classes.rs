@@ -6,12 +6,12 @@ use presence_model::class::{
     Class, ClassGiven, ClassName, Classes, Misplaced, RoomPattern, RoomTimings, misplaced,
 };
 use presence_model::limits::CLASSES_MAX;
-use presence_model::timing::{Timings, TimingsGiven};
+use presence_model::timing::{Origin, TimingMistake, Timings, TimingsGiven};
 use serde::{Deserialize, Serialize};
 
 use super::checks::Checks;
 use super::loader::entry;
-use super::timing::{SPAN, line};
+use super::timing::{SPAN, TIMING_SETTINGS, line};
 use super::{Kind, Setting};
 
 /// The list, as a table of a file has it.
@@ -60,9 +60,35 @@ impl ClassSettings {
     }
 }
 
+/// Whether a rule is over a timer that is a mistake already, or over what follows from one.
+fn rests_on(mistake: &TimingMistake, bad: &[&str], classes: &[ClassGiven]) -> bool {
+    let class = classes.iter().find(|class| Some(&class.name) == mistake.class.as_ref());
+    let of_class = |setting: &str| class.is_some_and(|class| gives(class, setting));
+    let is_bad = |setting: &str| match setting.strip_prefix("timing.") {
+        Some(usual) => bad.contains(&usual),
+        None => bad.contains(&setting) && !of_class(setting),
+    };
+    let from_bad = match mistake.origin {
+        Origin::DerivedFrom(setting) => is_bad(setting),
+        Origin::Given | Origin::Default => false,
+    };
+    from_bad || is_bad(mistake.setting) || mistake.over.iter().any(|setting| is_bad(setting))
+}
+
+fn gives(class: &ClassGiven, setting: &str) -> bool {
+    match setting {
+        "heartbeat" => class.heartbeat.is_some(),
+        "lease_ttl" => class.lease_ttl.is_some(),
+        "grace" => class.grace.is_some(),
+        _ => false,
+    }
+}
+
 impl Checks<'_, '_> {
     /// The timers in force, of the default class and all others, if they keep their rules; `defaults` stand
-    /// for what the default class does not give. A class that has a mistake of its own is left out of them.
+    /// for what the default class does not give. A class that has a mistake of its own is left out of them, and
+    /// of a timer that is one only the rules are judged that it has no part in: what follows from its default
+    /// would be none of the operator's.
     pub fn timings_of_classes(
         &mut self,
         given: TimingsGiven,
@@ -70,14 +96,16 @@ impl Checks<'_, '_> {
         classes: &[ClassSettings],
     ) -> Option<(Timings, Classes)> {
         let good = self.classes(classes);
-        // What follows from a timer that is a mistake already would be none of the operator's.
-        if self.has_mistakes_under("timing.") {
-            return None;
-        }
+        let is_bad = |setting: &str| self.has_mistake_at(&format!("timing.{setting}"));
+        let bad: Vec<&str> = TIMING_SETTINGS
+            .iter()
+            .filter_map(|setting| setting.path.strip_prefix("timing."))
+            .filter(|setting| is_bad(setting))
+            .collect();
         match Timings::derive_classes(given, defaults, &good) {
-            Ok(derived) => (good.len() == classes.len()).then_some(derived),
+            Ok(derived) => (bad.is_empty() && good.len() == classes.len()).then_some(derived),
             Err(mistakes) => {
-                for mistake in mistakes {
+                for mistake in mistakes.into_iter().filter(|mistake| !rests_on(mistake, &bad, &good)) {
                     let line = line(mistake, |path| self.found_in(path));
                     self.push(line);
                 }

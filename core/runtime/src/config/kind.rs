@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{Value, ValueKind};
+use presence_model::time::spoken;
 
 /// What a setting takes. Each kind knows its rule in words.
 #[derive(Debug, Clone, Copy)]
@@ -67,11 +68,9 @@ impl Kind {
             Self::Text => "text that is not empty".to_owned(),
             Self::Switch => "true or false".to_owned(),
             Self::Whole { min, max } => format!("a whole number from {min} to {max}"),
-            Self::Span { min, max } => format!(
-                "a duration with a unit, from {} to {}",
-                humantime::format_duration(*min),
-                humantime::format_duration(*max)
-            ),
+            Self::Span { min, max } => {
+                format!("a duration with a unit, from {} to {}", spoken(*min), spoken(*max))
+            }
             Self::Address => "an address and a port, port 0 for a free one".to_owned(),
             Self::OneOf(words) => format!("one of {}", words.join(", ")),
             Self::Url(schemes) => format!("a URL of {}", schemes.join(", ")),

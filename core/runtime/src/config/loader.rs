@@ -143,6 +143,31 @@ impl<'a> Loader<'a> {
         self.settings.iter().find(|setting| setting.path == path)
     }
 
+    /// Why a path is no setting: where one of that name is, and what there is at its place.
+    fn no_such_setting(&self, path: &str) -> String {
+        let path = whole(path);
+        let within = inside(self.settings, &path);
+        if !within.is_empty() {
+            return format!("is a table of {}", within.join(", "));
+        }
+        let (parent, leaf) = path.rsplit_once('.').unwrap_or(("", &path));
+        let is_namesake = |setting: &&Setting| setting.path.rsplit('.').next() == Some(leaf);
+        let elsewhere = self.settings.iter().find(is_namesake).map_or_else(String::new, |setting| {
+            let variable = format!("{}{SEPARATOR}{}", self.prefix, setting.path.replace('.', SEPARATOR));
+            match setting.path.split_once("[].") {
+                Some((list, key)) => format!("; each [[{list}]] has its {key}"),
+                None => {
+                    format!("; {} is one (as a variable {})", setting.path, variable.to_ascii_uppercase())
+                }
+            }
+        });
+        let beside = match inside(self.settings, parent) {
+            none if none.is_empty() => inside(self.settings, ""),
+            beside => beside,
+        };
+        format!("there is no such setting{elsewhere}; there are {}", beside.join(", "))
+    }
+
     /// The variable, flag or file that a setting was given by, if there is a file or it was.
     #[must_use]
     pub fn found_in(&self, path: &str) -> Option<String> {
@@ -224,21 +249,32 @@ impl Walk<'_, '_> {
     }
 
     fn unknown(&self, path: &str) -> Mistake {
-        let known: Vec<&str> = self.loader.settings.iter().map(|setting| setting.path).collect();
-        let whole = whole(path);
-        let parent = whole.rsplit_once('.').map_or("", |(parent, _)| parent);
-        let beside = |known: &&&str| known.rsplit_once('.').map_or("", |(parent, _)| parent) == parent;
-        let siblings: Vec<&str> = known.iter().filter(beside).map(|known| key_of(known)).collect();
-        let offered = if siblings.is_empty() { known } else { siblings };
         Mistake {
             path: path.to_owned(),
             // Whoever mistypes the name of a secret still gives its value.
             value: "…".into(),
-            rule: format!("there is no such setting; there are {}", offered.join(", ")),
+            rule: self.loader.no_such_setting(path),
             example: None,
             found_in: self.loader.found_in(path),
         }
     }
+}
+
+/// What is directly in a table (none: the file itself); a table in it as `timing.…`, a list as `[[class]]`.
+fn inside(settings: &[Setting], table: &str) -> Vec<String> {
+    let head = if table.is_empty() { String::new() } else { format!("{table}.") };
+    let mut names: Vec<String> = Vec::new();
+    for path in settings.iter().map(|setting| setting.path).filter(|path| path.starts_with(&head)) {
+        let name = match path[head.len()..].split_once('.') {
+            Some((list, _)) if list.ends_with("[]") => format!("[[{}]]", list.trim_end_matches("[]")),
+            Some((table, _)) => format!("{head}{table}.…"),
+            None => key_of(path).to_owned(),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 fn shown(setting: &Setting, value: &Value) -> String {

@@ -31,6 +31,12 @@ struct Example {
     timing: TimingSettings,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Only {
+    timing: TimingSettings,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Store {
@@ -110,11 +116,11 @@ fn all_mistakes_are_told_at_once_each_with_value_rule_example_and_place() {
         "insecure = yes: must be true or false; example: insecure = true (in PRESENCE_TEST__INSECURE)",
         "log = \"xml\": must be one of text, json; example: log = \"json\"",
         "name = \"\": must be text that is not empty; example: name = \"core-1\"",
-        "stor = …: there is no such setting; there are grpc, insecure, log, cores, name",
+        "stor = …: there is no such setting; there are grpc, store.…, insecure, log, cores, name, timing.…",
         "store.retries = 11: must be a whole number from 0 to 10; example: store.retries = 3",
         "store.rul = …: there is no such setting; there are store.url, store.retries",
         "store.url = (hidden): must be a URL of memory, redis, rediss; example: store.url = \"memory\" (in PRESENCE_TEST__STORE__URL)",
-        "timing.heartbeat = \"15\": must be a duration with a unit, from 1ms to 1day; example: timing.heartbeat = \"15s\" (in --heartbeat)",
+        "timing.heartbeat = \"15\": must be a duration with a unit, from 1ms to 1d; example: timing.heartbeat = \"15s\" (in --heartbeat)",
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for (line, expected) in lines.iter().zip(expected) {
@@ -164,11 +170,27 @@ fn what_is_printed_is_effective_hides_secrets_and_can_be_loaded_again() {
 }
 
 #[test]
+fn a_key_at_the_wrong_place_is_told_where_it_belongs() {
+    let environment = [("PRESENCE_TEST__HEARTBEAT", "3s"), ("PRESENCE_TEST__STORE", "memory")];
+    let lines = lines(loader().environment(variables(&environment)).load());
+    assert_eq!(
+        lines,
+        [
+            "heartbeat = …: there is no such setting; timing.heartbeat is one (as a variable \
+             PRESENCE_TEST__TIMING__HEARTBEAT); there are grpc, store.…, insecure, log, cores, name, timing.… \
+             (in PRESENCE_TEST__HEARTBEAT)",
+            "store = …: is a table of store.url, store.retries (in PRESENCE_TEST__STORE)",
+        ]
+    );
+}
+
+#[test]
 fn timing_mistakes_are_one_line_each() {
     let mistake = TimingMistake {
         class: None,
         setting: "lease_ttl",
         value: secs(2),
+        over: &["heartbeat"],
         origin: Origin::Given,
         rule: "lease_ttl ≥ 3 × heartbeat (3s)".into(),
         example: "lease_ttl = \"3s\"".into(),
@@ -228,7 +250,60 @@ fn rules_between_settings_are_checked_only_where_the_settings_themselves_are_goo
         lines(Err(checks.mistakes().unwrap()))
     };
     assert_eq!(told("soon").len(), 1, "what would follow from a default is not told");
+    assert_eq!(told("0s").len(), 1);
     let broken = told("15s");
     assert!(broken.iter().all(|line| line.ends_with("(in --lease-ttl)")), "{broken:?}");
     assert!(broken.iter().all(|line| line.starts_with("timing.lease_ttl = \"20s\": ")), "{broken:?}");
+}
+
+#[test]
+fn a_mistake_of_one_timer_hides_none_of_the_others() {
+    let told = |flags: TimingFlags| {
+        let loader = flags.onto(Loader::new(&TIMING_SETTINGS, "PRESENCE_TEST"));
+        let (only, mistakes): (Only, _) = loader.read();
+        let mut checks = Checks::new(&loader, mistakes);
+        assert!(checks.timings(only.timing.given(), TimingsGiven::default()).is_none());
+        let lines = lines(Err(checks.mistakes().unwrap()));
+        lines.iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let flags = TimingFlags {
+        heartbeat: Some("10s".into()),
+        lease_ttl: Some("12s".into()),
+        grace: Some("13s".into()),
+        ..TimingFlags::default()
+    };
+    let ttl = "timing.lease_ttl = \"12s\"";
+    let derived = "timing.edge_lost = \"4s\" (derived from lease_ttl)";
+    assert_eq!(told(flags.clone()), [ttl, ttl, "timing.grace = \"13s\"", derived]);
+    for bad in ["0", "0s", "never"] {
+        let flags = TimingFlags { edge_lost: Some(bad.into()), ..flags.clone() };
+        let bad = format!("timing.edge_lost = {bad:?}");
+        assert_eq!(told(flags), [&bad, ttl, ttl, "timing.grace = \"13s\""], "nothing of a stand-in");
+    }
+    let flags = TimingFlags { lease_ttl: Some("soon".into()), edge_lost: Some("1s".into()), ..flags };
+    assert_eq!(told(flags), ["timing.lease_ttl = \"soon\"", "timing.edge_lost = \"1s\""]);
+}
+
+#[test]
+fn listeners_need_an_address_each() {
+    let told = |grpc: &str, admin: &str| {
+        let keys = [SETTINGS[0], Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\"")];
+        let loader = Loader::new(&keys, "PRESENCE_TEST").flag("admin", "--admin", Some(admin));
+        let mut checks = Checks::new(&loader, Vec::new());
+        checks.listeners(&[("grpc", grpc.parse().unwrap()), ("admin", admin.parse().unwrap())]);
+        checks.mistakes().map(|mistakes| mistakes.to_string())
+    };
+    assert_eq!(
+        told("127.0.0.1:1", "127.0.0.1:1").unwrap(),
+        "admin = \"127.0.0.1:1\": grpc listens there as well: each listener needs an address of its own; \
+         example: admin = \"127.0.0.1:4702\" (in --admin)"
+    );
+    for (grpc, admin) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::1]:1", "[::]:1"), ("[::]:1", "127.0.0.1:1")] {
+        assert!(told(grpc, admin).is_some(), "{grpc} {admin}");
+    }
+    for (grpc, admin) in
+        [("127.0.0.1:0", "127.0.0.1:0"), ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:1", "127.0.0.2:1")]
+    {
+        assert_eq!(told(grpc, admin), None, "{grpc} {admin}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use presence_model::time::{millis, spoken};
 use presence_model::timing::{Origin, TimingMistake, Timings, TimingsGiven};
 use serde::{Deserialize, Serialize};
 
@@ -86,22 +87,24 @@ impl TimingSettings {
         TimingsGiven { heartbeat, lease_ttl, grace, edge_lost, merge_interval }
     }
 
-    /// The timers in force, as `--print-config` shows them.
+    /// The timers in force, as `--print-config` shows them: as given; what follows from them to the millisecond.
     #[must_use]
-    pub fn in_force(timings: &Timings) -> Self {
+    pub fn in_force(self, timings: &Timings) -> Self {
+        // Down: no rule is so tight that a derived timer keeps it by less than a millisecond.
+        let shown = |given: Option<Duration>, span| given.or(Some(Duration::from_millis(millis(span))));
         Self {
-            heartbeat: Some(timings.heartbeat),
-            lease_ttl: Some(timings.lease_ttl),
-            grace: Some(timings.grace),
-            edge_lost: Some(timings.edge_lost),
-            merge_interval: Some(timings.merge_interval),
+            heartbeat: shown(self.heartbeat, timings.heartbeat),
+            lease_ttl: shown(self.lease_ttl, timings.lease_ttl),
+            grace: shown(self.grace, timings.grace),
+            edge_lost: shown(self.edge_lost, timings.edge_lost),
+            merge_interval: shown(self.merge_interval, timings.merge_interval),
         }
     }
 }
 
 /// A broken rule as a line.
 pub(super) fn line(mistake: TimingMistake, found_in: impl Fn(&str) -> Option<String>) -> Mistake {
-    let TimingMistake { class, setting, value, origin, rule, example } = mistake;
+    let TimingMistake { class, setting, value, over: _, origin, rule, example } = mistake;
     let path = match &class {
         Some(class) if is_of_classes(setting) => format!("class[{class}].{setting}"),
         Some(_) | None => format!("timing.{setting}"),
@@ -114,7 +117,7 @@ pub(super) fn line(mistake: TimingMistake, found_in: impl Fn(&str) -> Option<Str
         Origin::Given => found_in(&path),
         Origin::Default | Origin::DerivedFrom(_) => None,
     };
-    let value = format!("\"{}\"{origin}", humantime::format_duration(value));
+    let value = format!("\"{}\"{origin}", spoken(value));
     Mistake { path, value, rule, example: Some(example), found_in }
 }
 

@@ -74,11 +74,14 @@ pub async fn connect_at(
     connected.map_err(|error| ConnectError::Unreachable { url: url.to_owned(), cause: innermost(&error) })
 }
 
-/// `host:port` of a server's URL; an IPv6 host keeps its brackets. None if it is not such a URL.
+/// `host:port` of a server's URL; an IPv6 host keeps its brackets. None if it is not such a URL, or one that says
+/// more: a user, a path or a query would be ignored, and whoever wrote it meant something by it.
 #[must_use]
 pub fn target(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
-    (uri.scheme_str() == Some("http")).then(|| target_of(&uri)).flatten()
+    let bare = uri.path() == "/" && uri.query().is_none() && !url.contains(['@', '#']);
+    let is_address = uri.scheme_str() == Some("http") && bare && uri.port_u16() != Some(0);
+    is_address.then(|| target_of(&uri)).flatten()
 }
 
 /// A channel that connects when it is first used.
@@ -127,7 +130,8 @@ fn connector(
 }
 
 fn target_of(uri: &Uri) -> Option<String> {
-    Some(format!("{}:{}", uri.host()?, uri.port_u16()?))
+    let host = uri.host().filter(|host| !host.is_empty())?;
+    Some(format!("{host}:{}", uri.port_u16()?))
 }
 
 fn innermost(error: &tonic::transport::Error) -> String {
@@ -136,4 +140,43 @@ fn innermost(error: &tonic::transport::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port_and_nothing_else() {
+        for (url, there) in [
+            ("http://a:1", "a:1"),
+            ("http://a:1/", "a:1"),
+            ("http://127.0.0.1:65535", "127.0.0.1:65535"),
+            ("http://[::1]:4701", "[::1]:4701"),
+        ] {
+            assert_eq!(target(url).as_deref(), Some(there));
+        }
+        for url in [
+            "http://a:1/path?x",
+            "http://a:1/path",
+            "http://a:1?x",
+            "http://a:1/?x",
+            "http://a:1#x",
+            "http://u:p@a:1",
+            "http://a",
+            "http://a:",
+            "http://a:0",
+            "http://a:65536",
+            "http://:1",
+            "a:1",
+            "https://a:1",
+            "ftp://a:1",
+            "http://",
+            "http://a:1,http://b:1",
+            "http://a b:1",
+            "",
+        ] {
+            assert_eq!(target(url), None, "{url}");
+        }
+    }
 }

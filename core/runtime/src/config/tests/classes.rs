@@ -78,7 +78,7 @@ fn classes_are_read_in_the_order_of_the_file() {
 fn what_is_printed_can_be_loaded_again_and_shows_what_is_in_force() {
     let (timings, classes) = derive(TWO, &[]).unwrap();
     let class = ClassSettings::in_force(&classes);
-    let printed = render(&settings(), &Rooms { timing: TimingSettings::in_force(&timings), class });
+    let printed = render(&settings(), &Rooms { timing: TimingSettings::default().in_force(&timings), class });
     assert!(printed.contains("[[class]]") && printed.contains(r#"match = "*:slow""#), "{printed}");
     assert_eq!(printed.matches(r#"grace = "10s""#).count(), 2, "of the default class and of slow: {printed}");
     assert_eq!(derive(&printed, &[]).unwrap(), (timings, classes));
@@ -135,9 +135,9 @@ match = "x1*"
     );
     let expected = [
         "class[a].hartbeat = …: there is no such setting; there are name, match, heartbeat, lease_ttl, grace",
-        r#"class[a].heartbeat = "soon": must be a duration with a unit, from 1ms to 1day; example: [[class]] heartbeat = "5s""#,
+        r#"class[a].heartbeat = "soon": must be a duration with a unit, from 1ms to 1d; example: [[class]] heartbeat = "5s""#,
         r#"class[2].match = "": must be text that is not empty; example: [[class]] match = "trading:*""#,
-        r#"class[4].lease_ttl = "5": must be a duration with a unit, from 1ms to 1day; example: [[class]] lease_ttl = "15s""#,
+        r#"class[4].lease_ttl = "5": must be a duration with a unit, from 1ms to 1d; example: [[class]] lease_ttl = "15s""#,
         r#"class[2].name = "B": must be 1 to 32 of a-z, 0-9, _ and -, a letter first; example: [[class]] name = "trading""#,
         r#"class[4].name = "default": must not be default: that is the class of all rooms that no other matches; example: [[class]] name = "trading""#,
         r#"class[4].match = (not set): every class has one; example: [[class]] match = "trading:*""#,
@@ -196,4 +196,31 @@ fn there_are_at_most_so_many() {
     assert_eq!(told(&classes(CLASSES_MAX)), [""; 0]);
     let lines = told(&classes(CLASSES_MAX + 1));
     assert_eq!(lines, ["class = (17 classes): there are at most 16 beside the default class (in FILE)"]);
+}
+
+#[test]
+fn a_bad_timer_of_all_hides_no_mistake_of_a_class_that_has_no_part_in_it() {
+    let heads = |text: &str| -> Vec<String> {
+        told(text).iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
+    };
+    let class = "[[class]]\nname = \"quick\"\nmatch = \"q:*\"\n";
+    let bad = "timing.grace = \"soon\"";
+    let own = format!("[timing]\ngrace = \"soon\"\n{class}heartbeat = \"2s\"\nlease_ttl = \"3s\"\n");
+    assert_eq!(heads(&own), [bad, "class[quick].lease_ttl = \"3s\""], "not of the grace that it lacks");
+    let with_grace = format!("{own}grace = \"4s\"\n");
+    let ttl = "class[quick].lease_ttl = \"3s\"";
+    let lost = "timing.edge_lost = \"1s\" (derived from lease_ttl)";
+    assert_eq!(heads(&with_grace), [bad, ttl, ttl, "class[quick].grace = \"4s\"", lost]);
+    let same_ttl = format!("[timing]\ngrace = \"soon\"\n{class}grace = \"11s\"\n");
+    assert_eq!(heads(&same_ttl), [bad], "whether it differs from a stand-in is nobody's affair");
+}
+
+#[test]
+fn a_key_of_all_rooms_in_a_class_is_told_where_it_belongs() {
+    let lines = told("[[class]]\nname = \"quick\"\nmatch = \"q:*\"\nedge_lost = \"2s\"\n");
+    let rule = "there is no such setting; timing.edge_lost is one (as a variable PRESENCE_TEST__TIMING__EDGE_LOST); \
+                there are name, match, heartbeat, lease_ttl, grace";
+    assert_eq!(lines, [format!("class[quick].edge_lost = …: {rule} (in FILE)")]);
+    let lines = told("match = \"q:*\"\n");
+    assert!(lines[0].contains("each [[class]] has its match; there are timing.…, [[class]]"), "{lines:?}");
 }
