@@ -52,6 +52,9 @@ pub(crate) struct DevArgs {
     /// Where metrics and probes are (127.0.0.1:4702).
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<String>,
+    /// Members up to which a room is shown as a list; above: its number (5000).
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) list_members: Option<String>,
     /// Print one JSON object with the addresses in force once everything accepts, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

@@ -87,7 +87,7 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
     let core = world.start_core(&settings, verifier.clone(), core_ends.clone()).await?;
     let cuts = Cuts::default();
     let front = world.front(issuer, &cuts);
-    let edge = world.start_edge(core.grpc, verifier, front)?;
+    let edge = world.start_edge((core.grpc, settings.list_members), verifier, front)?;
     if !edge.linked().await {
         // Told to end before it had begun, or broken.
         edge.finished(END_WITHIN).await.context("the edge")?;
@@ -177,7 +177,7 @@ impl World {
 
     fn start_edge(
         &self,
-        core: SocketAddr,
+        (core, list_members): (SocketAddr, usize),
         verifier: Verifier,
         front: Front,
     ) -> anyhow::Result<edge::Running> {
@@ -189,6 +189,7 @@ impl World {
             edge: EdgeName::new("dev")?,
             timings: self.timings,
             origins: Origins::SameHost,
+            list_members,
             connections_max: CONNECTIONS_MAX,
             seed: rand::random(),
         };

@@ -44,10 +44,10 @@ pub(crate) fn error(error: &anyhow::Error) {
     complain(&format!("{error:#}"));
 }
 
-/// A command whose standard error has gone still ends as it should.
+/// A command whose standard error has gone still ends as it should. What was typed may be quoted: it is escaped.
 fn complain(text: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "presence: {text}");
+    let _ = writeln!(std::io::stderr(), "presence: {}", harmless(text));
 }
 
 /// Says what may help, on standard error.
@@ -64,7 +64,7 @@ pub(crate) fn line(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Text that a client chose, made harmless for a terminal.
+/// Text that somebody else chose, made harmless for a terminal.
 pub(crate) fn harmless(text: &str) -> String {
     struct Escaped<'a>(&'a str);
     impl std::fmt::Display for Escaped<'_> {

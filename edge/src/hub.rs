@@ -9,6 +9,7 @@ mod drain;
 mod link;
 mod liveness;
 mod pump;
+mod refused;
 mod renewals;
 mod requests;
 mod rooms;
@@ -146,6 +147,8 @@ pub struct HubSettings {
     pub timings: presence_model::timing::Timings,
     /// The cores there are to link to, as far as they are known.
     pub cores: Vec<CoreAddress>,
+    /// Up to how many members a room is shown as a list unless asked otherwise; above zero.
+    pub list_members: usize,
     /// Seeds jitter.
     pub seed: u64,
 }
@@ -191,7 +194,11 @@ impl Hub {
         Self {
             chance,
             conns: Table::default(),
-            rooms: Rooms::new(settings.region.clone(), timings.link_beat, timings.grace),
+            rooms: Rooms::new(
+                settings.region.clone(),
+                (timings.link_beat, timings.grace),
+                settings.list_members,
+            ),
             leases: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(settings.seed)),
             wheel: Wheel::new(liveness::tick_of(&timings)),
             link,
@@ -275,7 +282,7 @@ impl Hub {
     /// are to be shown.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         self.rooms.tick(cx.now);
-        self.spread_news();
+        self.spread_news(cx);
         self.pump(cx);
         self.tend_watch(cx);
         self.say_releases(cx);

@@ -29,6 +29,18 @@ pub const RENEW_ALL_STEPS: usize = 20;
 pub const JOINS_IN_FLIGHT_MAX: usize = 1024;
 /// Bytes handed to one connection at once; a frame is never cut. Beyond: its other rooms wait their turn.
 pub const SEND_BYTES_MAX: usize = 64 * 1024;
+/// Members up to which a room is shown as a list unless told otherwise: half a megabyte at the start, and more
+/// names than anybody reads. Beyond: its number, unless asked otherwise.
+pub const LIST_MEMBERS_DEFAULT: u32 = 5_000;
+/// The most that may be set: a list of 100 MB is of no use to anybody.
+pub const LIST_MEMBERS_MAX: u32 = 1_000_000;
+/// A room that became too large is a list again when it has this part of the limit left.
+pub const LIST_BACK_TENTHS: usize = 9;
+/// Members named with a number as having come, and as many as having gone: what a line of text has room for.
+pub const SAMPLE_MAX: usize = 10;
+/// A client that waits for a room which its core does not let the edge watch may ask again after this: somebody has
+/// to change something first. Jittered down to half.
+pub const WATCH_REFUSED_AGAIN: Duration = Duration::from_secs(30);
 /// Encoded frames of one room that are kept, all leading to its newest revision. The oldest goes first.
 pub const ROOM_FRAMES_MAX: usize = 8;
 /// How long a room without change keeps its encoded frames.

@@ -68,6 +68,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         listen: configuration.listen,
         admin: Some(configuration.admin),
         origins: configuration.origins(),
+        list_members: usize::try_from(configuration.list_members).context("list_members")?,
         connections_max: usize::try_from(configuration.connections_max).context("connections_max")?,
         cores: configuration.core,
         region,

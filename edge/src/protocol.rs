@@ -15,6 +15,7 @@ use presence_model::reason::RemovalReason;
 use presence_model::replica::Freshness;
 use presence_model::time::StoreTime;
 use presence_model::view::ViewRevision;
+use presence_model::watch::Level;
 use smol_str::SmolStr;
 
 /// From client to edge.
@@ -30,6 +31,8 @@ pub enum ClientMessage {
         token: Token,
         /// Where the client was.
         since: Since,
+        /// What it is to be shown; none: the list, or the number of a room that is too large for lists.
+        level: Option<Level>,
         /// Release name of the client software.
         client: SmolStr,
     },
@@ -95,6 +98,8 @@ pub struct JoinMessage {
     pub since: Since,
     /// Whether it wants to see the room.
     pub watch: bool,
+    /// What of it; none: the list, or the number of a room that is too large for lists.
+    pub level: Option<Level>,
     /// Release name of the client software.
     pub client: SmolStr,
 }
@@ -164,6 +169,8 @@ pub enum ServerMessage {
         heartbeat: Duration,
         /// Ceiling of the first reconnect.
         reconnect: Duration,
+        /// Up to how many members a room is shown as a list unless asked otherwise.
+        list_members: usize,
     },
     /// In.
     Joined {

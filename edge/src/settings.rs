@@ -14,6 +14,7 @@ use presence_runtime::rpc;
 use presence_runtime::telemetry::LogFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
 use crate::ws::handshake::is_origin;
 
 pub use crate::ws::handshake::Origins;
@@ -38,6 +39,7 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("edge", Kind::Text, "\"edge-1\""),
         Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
         Setting::new("origins", Kind::List(&Kind::Text), "[\"https://app.example\"]"),
+        Setting::new("list_members", Kind::Whole { min: 1, max: LIST_MEMBERS_MAX }, "5000"),
         Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "50000"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
@@ -79,6 +81,9 @@ pub struct Flags {
     /// Sites whose pages may connect, beside the edge's own host; * is every site
     #[arg(long, value_name = "ORIGIN[,ORIGIN…]")]
     pub origins: Option<String>,
+    /// Members up to which a room is shown as a list unless a client asks otherwise; above: its number (5000)
+    #[arg(long, value_name = "COUNT")]
+    pub list_members: Option<String>,
     /// WebSockets to take (50000)
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<String>,
@@ -118,6 +123,8 @@ pub struct Configuration {
     pub jwks: Option<PathBuf>,
     /// Sites whose pages may connect.
     pub origins: Vec<String>,
+    /// Members up to which a room is shown as a list unless a client asks otherwise.
+    pub list_members: u32,
     /// WebSockets to take.
     pub connections_max: u32,
     /// Whether to listen beyond loopback without protection.
@@ -137,6 +144,7 @@ impl Default for Configuration {
             edge: "edge".to_owned(),
             jwks: None,
             origins: Vec::new(),
+            list_members: LIST_MEMBERS_DEFAULT,
             connections_max: CONNECTIONS_DEFAULT,
             insecure: false,
             timing: TimingSettings::default(),
@@ -249,6 +257,7 @@ impl Flags {
             .flag("edge", "--edge", self.edge.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("origins", "--origins", self.origins.as_deref())
+            .flag("list_members", "--list-members", self.list_members.as_deref())
             .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
         self.timing.onto(loader)
@@ -283,6 +292,8 @@ pub struct Settings {
     pub timings: Timings,
     /// Which pages may connect.
     pub origins: Origins,
+    /// Up to how many members a room is shown as a list unless a client asks otherwise; above zero.
+    pub list_members: usize,
     /// WebSockets to take; further ones are answered 503.
     pub connections_max: usize,
     /// Draws this run's identity, connection ids and jitter; unpredictable outside simulations.

@@ -103,6 +103,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
             region: settings.region,
             timings: settings.timings,
             cores,
+            list_members: settings.list_members,
             seed: chance.next_u64(),
         }),
         reports,

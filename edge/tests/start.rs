@@ -34,6 +34,7 @@ fn settings() -> Settings {
         edge: EdgeName::new("edge-1").unwrap(),
         timings: Timings::derive(TimingsGiven::default()).unwrap(),
         origins: Origins::SameHost,
+        list_members: 5_000,
         connections_max: 2,
         seed: 7,
     }

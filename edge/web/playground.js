@@ -89,7 +89,8 @@ function showMembers() {
       return item;
     }),
   );
-  page.count.textContent = room === null ? "" : members.length;
+  page.count.textContent = room === null ? "" : room.count;
+  showEmpty();
   page.revision.textContent = room?.revision ?? "–";
 }
 
@@ -107,9 +108,15 @@ function showStatus(status) {
   page.freshness.dataset.state = status;
   page.freshness.textContent = FRESH[status];
   document.body.classList.toggle("not-live", status !== "live");
+  showEmpty();
+}
+
+/** What stands where no list is. */
+function showEmpty() {
   const name = page["room-name"].textContent;
-  page.empty.textContent =
-    status === "outside" ? `Join to see who is in ${name}, then open a second tab.` : "Nobody is here yet.";
+  const outside = page.freshness.dataset.state === "outside";
+  const here = room?.level === "count" ? `${room.count} members: too many to list.` : "Nobody is here yet.";
+  page.empty.textContent = outside ? `Join to see who is in ${name}, then open a second tab.` : here;
 }
 
 function showTab() {
@@ -183,6 +190,15 @@ function listen(user) {
   });
   room.on("delta", ({ prev, rev }) => {
     for (const row of changes) row.cells[1].textContent = prev === null ? rev : `${prev} → ${rev}`;
+  });
+  room.on("level", (level) => {
+    // Whoever is in a list that begins anew was here already.
+    listed = false;
+    log("mine", level === "count" ? "too many to list" : "few enough to list", "", "nobody came or went by that");
+  });
+  room.on("count", ({ joined, left }) => {
+    for (const member of joined) log("join", "joined", member.user, "one of those who came");
+    for (const { user: gone, reason } of left) log("leave", "gone", gone, reason);
   });
   room.on("sync", () => {
     changes = [];

@@ -36,6 +36,24 @@ export interface Profile {
   state?: Json;
 }
 
+/**
+ * What of a room is shown: its members, or their number only. Unless one is asked for, a room is a list until it has
+ * more members than the edge lists (5,000), and again when it has shrunk to nine tenths of that.
+ */
+export type Level = "members" | "count";
+
+/** What is asked of a room. */
+export interface RoomOptions {
+  level?: Level;
+}
+
+/** How many there are, and some of those who came and went since the last number. */
+export interface Count {
+  count: number;
+  joined: Member[];
+  left: { user: string; reason: Reason; silent_ms?: number }[];
+}
+
 /** How a room is doing. While it is not live its list is the last that was known. */
 export type RoomStatus = "connecting" | "live" | "held" | "stale" | "reconnecting" | "ended";
 
@@ -87,6 +105,10 @@ export interface RoomEvents {
   joined: (session: { session: string; resumed: boolean; since: number }) => void;
   ended: (reason: Reason) => void;
   delta: (delta: Delta) => void;
+  /** Only the number is known: `members` is empty, and nobody is announced as gone. */
+  count: (count: Count) => void;
+  /** The room is shown otherwise from here on. A list begins anew: everybody in it is told as `join`. */
+  level: (level: Level) => void;
   gap: (gap: { have: number | null; prev: number; rev: number }) => void;
   error: (error: PresenceError) => void;
 }
@@ -97,6 +119,8 @@ export declare class Room {
   readonly name: string;
   readonly action: "join" | "watch";
   readonly status: RoomStatus;
+  readonly level: Level;
+  /** How many members are known to be there, whatever is shown of them. */
   readonly count: number;
   readonly session: string;
   readonly revision: number | null;
@@ -137,9 +161,9 @@ export declare class Presence {
   readonly isOpen: boolean;
   readonly rooms: Map<string, Room>;
   /** Is present in a room, and sees it. */
-  join(room: string, profile?: Profile): Room;
+  join(room: string, options?: Profile & RoomOptions): Room;
   /** Sees a room without being present in it. */
-  watch(room: string): Room;
+  watch(room: string, options?: RoomOptions): Room;
   on<Name extends keyof ConnectionEvents>(name: Name, listener: ConnectionEvents[Name]): () => void;
   /** Tries at once instead of waiting, and asks an open socket whether it still works. */
   retry(): void;

@@ -17,7 +17,11 @@ const GENERATION_MAX = Number.MAX_SAFE_INTEGER - 1;
 
 /** Ended from here: an open socket did not answer. Never on the wire. */
 const SILENT = 0;
-const NOT_BY_ITSELF = new Set([4400, 4410, 4413]);
+/** Of what this connection does: the same would be refused again. */
+const OUR_FAULT = new Set([4400, 4413]);
+/** Of rooms it was in: those it only asked for were not meant. */
+const SUPERSEDED = 4409;
+const EVICTED = 4410;
 const TOKEN_FIRST = new Set([4401, 4403]);
 const AFTER_THE_HINT = new Set([1001, 1012, 1013]);
 /** Errors after which the same may go well a little later, or elsewhere. */
@@ -229,22 +233,25 @@ export class Room {
   #wanted;
   #told = null;
   #inside = false;
+  #asks;
 
   /** @internal */
-  constructor(presence, name, action, profile, storage) {
+  constructor(presence, name, action, options, storage) {
     this.#presence = presence;
     this.#identity = new Identity(presence.url, name, storage);
-    this.#wanted = { status: profile.status ?? "available", state: profile.state ?? {} };
+    this.#wanted = { status: options.status ?? "available", state: options.state ?? {} };
+    this.#asks = options.level;
     this.name = name;
     this.action = action;
     this.status = "connecting";
+    this.level = "members";
     this.count = 0;
     this.cursor = null;
     this.timers = {};
     this.backoff = new Backoff(FIRST_RECONNECT_MS);
   }
 
-  /** Members by user; a snapshot of the list, in no particular order. */
+  /** Members by user; a snapshot of the list, in no particular order. Empty while only the number is shown. */
   get members() {
     return new Map(this.#members);
   }
@@ -324,15 +331,16 @@ export class Room {
   #request(token, line) {
     const since = this.cursor ?? undefined;
     const client = this.#presence.client;
+    const level = this.#asks;
     if (this.action === "watch") {
-      line.send({ t: "watch", room: this.name, token, since, client });
+      line.send({ t: "watch", room: this.name, token, since, level, client });
       return;
     }
     this.#identity.raise();
     const { session, generation } = this.#identity;
     this.#told = JSON.stringify(this.#wanted);
     line.send({
-      t: "join", room: this.name, token, session, generation, ...this.#wanted, since, watch: true, client,
+      t: "join", room: this.name, token, session, generation, ...this.#wanted, since, watch: true, level, client,
     });
   }
 
@@ -360,9 +368,7 @@ export class Room {
         this.#delta(message);
         break;
       case "count":
-        this.#revision = message.rev;
-        this.count = message.count;
-        this.#synced("count");
+        this.#counted(message);
         break;
       case "freshness":
         this.#fresh(message);
@@ -379,6 +385,25 @@ export class Room {
     }
   }
 
+  /** The room is too large for a list, or a number was asked for. What was listed is not gone, only not known. */
+  #counted({ rev, count, joined, left }) {
+    this.#paging = null;
+    this.#members.clear();
+    this.#unconfirmed.clear();
+    this.#revision = rev;
+    this.cursor = null;
+    this.#show("count");
+    this.count = count;
+    this.#events.emit("count", { count, joined, left });
+    this.#synced("count");
+  }
+
+  #show(level) {
+    if (this.level === level) return;
+    this.level = level;
+    this.#events.emit("level", level);
+  }
+
   #page(page) {
     if (this.#paging === null || this.#paging.revision !== page.rev) {
       this.#paging = { revision: page.rev, members: new Map(), later: [] };
@@ -389,6 +414,7 @@ export class Room {
     this.#paging = null;
     this.#revision = page.rev;
     this.cursor = page.cursor;
+    this.#show("members");
     this.#replace(members);
     for (const delta of later) this.#delta(delta);
     this.#synced("snapshot");
@@ -411,7 +437,7 @@ export class Room {
       return;
     }
     if (delta.prev !== null) {
-      if (this.#revision === null || delta.prev > this.#revision) {
+      if (this.#revision === null || delta.prev > this.#revision || this.level === "count") {
         this.#presence.send({ t: "resync", room: this.name });
         this.#events.emit("gap", { have: this.#revision, prev: delta.prev, rev: delta.rev });
         return;
@@ -539,6 +565,11 @@ export class Room {
     clearTimeout(this.#retry);
   }
 
+  /** @internal Whether this connection was let in, or showed anything. */
+  get isIn() {
+    return this.#inside || this.#revision !== null;
+  }
+
   /** @internal This id belongs to another connection. */
   yieldIdentity() {
     this.#identity.mint();
@@ -628,13 +659,13 @@ export class Presence {
   }
 
   /** Is present in a room, and sees it. */
-  join(room, profile = {}) {
-    return this.#enter(room, "join", profile);
+  join(room, options = {}) {
+    return this.#enter(room, "join", options);
   }
 
   /** Sees a room without being present in it. */
-  watch(room) {
-    return this.#enter(room, "watch", {});
+  watch(room, options = {}) {
+    return this.#enter(room, "watch", options);
   }
 
   /** Listens: "connection" (id or null), "reconnect" (ms and reason), "closed" (code and reason). */
@@ -663,11 +694,11 @@ export class Presence {
     this.#lost(1000, 0);
   }
 
-  #enter(name, action, profile) {
+  #enter(name, action, options) {
     if (this.#closed) throw new Error("this presence is closed");
     if (this.#rooms.has(name)) throw new Error(`already in ${name}`);
     const storage = this.#options.storage === undefined ? sessionStorageIfAny() : this.#options.storage;
-    const room = new Room(this, name, action, profile, storage);
+    const room = new Room(this, name, action, options, storage);
     this.#rooms.set(name, room);
     if (this.isOpen) room.enter();
     else if (this.#line === null && this.#timer === undefined && !this.#preparing) this.#connect();
@@ -894,9 +925,10 @@ export class Presence {
     this.#events.emit("closed", { code: code === SILENT ? 1006 : code });
     this.#events.emit("connection", null);
     for (const room of [...this.#rooms.values()]) {
-      if (NOT_BY_ITSELF.has(code)) room.end(`closed ${code}`);
+      const wasIn = room.isIn;
+      if (OUR_FAULT.has(code) || (code === EVICTED && wasIn)) room.end(`closed ${code}`);
       else room.disconnected();
-      if (code === 4409) room.yieldIdentity();
+      if (code === SUPERSEDED && wasIn) room.yieldIdentity();
     }
     if (this.#closed || this.#rooms.size === 0 || this.#line !== null) return;
     if (TOKEN_FIRST.has(code)) this.#backoff.next();

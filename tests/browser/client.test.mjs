@@ -353,3 +353,102 @@ test("the quickest room decides how soon a lost socket is opened again", async (
   socket.ends(1006);
   await eventually(() => FakeSocket.all.length === 2, 1000);
 });
+
+const number = (room, rev, count, joined = [], left = []) => ({ t: "count", room, rev, count, joined, left });
+
+test("a room that becomes too large is a number: nobody is announced as gone, and the list begins anew", async () => {
+  const { room, events, socket } = await joined(present());
+  const levels = [];
+  const counts = [];
+  room.on("level", (level) => levels.push(level));
+  room.on("count", (told) => counts.push(told));
+  socket.says(snapshot("r", 5, [member("a"), member("b")]));
+  events.length = 0;
+  socket.says(number("r", 6, 5001, [member("x")], [gone("b")]));
+  assert.deepEqual([room.level, room.count, room.members.size, room.cursor], ["count", 5001, 0, null]);
+  assert.deepEqual(counts, [{ count: 5001, joined: [member("x")], left: [gone("b")] }]);
+  assert.deepEqual(events, []);
+  socket.says(number("r", 9, 4700));
+  socket.says(snapshot("r", 12, [member("a"), member("c")]));
+  assert.deepEqual([room.level, room.count, [...room.members.keys()]], ["members", 2, ["a", "c"]]);
+  assert.deepEqual(events, ["join a", "join c"]);
+  assert.deepEqual(levels, ["count", "members"]);
+  socket.says(delta("r", 12, 13, [], [gone("a")]));
+  assert.deepEqual(events.at(-1), "leave a left");
+});
+
+test("a number ends a snapshot under way, and a delta on it is a gap", async () => {
+  const { room, socket } = await joined(present());
+  socket.says(snapshot("r", 5, [member("a")], true));
+  socket.says(number("r", 6, 5001));
+  assert.deepEqual([room.level, room.members.size, room.status], ["count", 0, "live"]);
+  socket.says(delta("r", 6, 7, [member("x")]));
+  assert.deepEqual([socket.of("resync").length, room.members.size], [1, 0]);
+  socket.says(snapshot("r", 6, [member("x")]));
+  assert.deepEqual([room.level, [...room.members.keys()]], ["members", ["x"]]);
+});
+
+test("who knows a number only asks without a cursor, and stays what it is until it is told otherwise", async () => {
+  const { room, socket } = await joined(present());
+  socket.says(snapshot("r", 5, [member("a")]));
+  socket.says(number("r", 6, 5001));
+  socket.ends(1006);
+  assert.deepEqual([room.level, room.count, room.status], ["count", 5001, "reconnecting"]);
+  await eventually(() => FakeSocket.all.length === 2);
+  FakeSocket.last.hello();
+  await eventually(() => FakeSocket.last.of("join").length === 1);
+  assert.equal("since" in FakeSocket.last.of("join")[0], false);
+  FakeSocket.last.says(number("r", 2, 5002));
+  assert.deepEqual([room.count, room.status], [5002, "live"]);
+});
+
+test("what is asked of a room goes along each time", async () => {
+  const presence = present();
+  presence.join("r", { level: "members", status: "away" });
+  presence.watch("s", { level: "count" });
+  presence.watch("t");
+  for (let attempt = 1; attempt <= 2; attempt += 1) {
+    await eventually(() => FakeSocket.all.length === attempt);
+    const socket = FakeSocket.last;
+    socket.hello();
+    await eventually(() => socket.sent.length === 3);
+    assert.deepEqual(socket.sent.map(({ room, level }) => [room, level]), [["r", "members"], ["s", "count"], ["t", undefined]]);
+    socket.ends(1006);
+  }
+});
+
+test("a room that is refused is asked for again by itself, the others go on", async () => {
+  const presence = present();
+  const { room, socket } = await joined(presence);
+  const random = Math.random;
+  Math.random = () => 0.001;
+  try {
+    const other = presence.watch("s");
+    await eventually(() => socket.of("watch").length === 1);
+    socket.says({ t: "error", room: "s", code: "unauthorized", message: "" });
+    await eventually(() => socket.of("watch").length === 2);
+    socket.says(snapshot("s", 3, [member("x")]));
+    socket.says(snapshot("r", 5, [member("a")]));
+    assert.deepEqual([room.status, other.status, FakeSocket.all.length], ["live", "live", 1]);
+  } finally {
+    Math.random = random;
+  }
+});
+
+test("a close that concerns the rooms of a connection leaves alone what was only asked for", async () => {
+  for (const code of [4410, 4409]) {
+    FakeSocket.all = [];
+    const presence = present();
+    const { room, socket } = await joined(presence);
+    const asked = presence.join("s");
+    await eventually(() => socket.of("join").length === 2);
+    const sessions = [room.session, asked.session];
+    socket.ends(code);
+    await eventually(() => FakeSocket.all.length === 2);
+    FakeSocket.last.hello();
+    await eventually(() => FakeSocket.last.of("join").some((join) => join.room === "s"));
+    assert.equal(room.status === "ended", code === 4410);
+    assert.equal(room.session === sessions[0], code === 4410, "superseded: another id");
+    assert.equal(asked.session, sessions[1]);
+  }
+});

@@ -20,7 +20,13 @@ lobby.update({ status: "away" });
 lobby.update({ status: "sleeping" });
 // @ts-expect-error there is no such event
 lobby.on("joined-again", () => undefined);
-presence.watch("stage").on("gap", ({ have, prev }) => show(String(have), String(prev)));
+const stage = presence.watch("stage", { level: "count" });
+stage.on("count", ({ count, joined, left }) => show(String(count), ...joined.map(({ user }) => user), ...left.map(({ user }) => user)));
+stage.on("level", (level) => (level === "members" ? show(String(stage.members.size)) : show(String(stage.count))));
+presence.join("hall", { level: "members" });
+// @ts-expect-error there is no such level
+presence.watch("hall", { level: "all" });
+presence.watch("yard").on("gap", ({ have, prev }) => show(String(have), String(prev)));
 presence.close();
 
 function show(...words: string[]): void {

@@ -32,9 +32,9 @@ async function newContext(options) {
 }
 
 /** A page of the playground, joined. */
-async function playground(context, user, room) {
+async function playground(context, user, room, { http } = dev) {
   const page = await context.newPage();
-  await page.goto(`${dev.http}/?${new URLSearchParams({ user, room, join: "1" })}`);
+  await page.goto(`${http}/?${new URLSearchParams({ user, room, join: "1" })}`);
   await page.waitForSelector("#freshness[data-state=live]");
   return page;
 }
@@ -316,4 +316,156 @@ test("two rooms on one socket", async () => {
   await both.evaluate((room) => window.presence.rooms.get(room).leave(), two);
   await eventually(async () => (await eventsOf(observer)).includes("leave anna left"));
   assert.equal(await both.evaluate(() => window.room.status), "live");
+});
+
+test("a room too large for a list is a number in sight, and a list again when it has shrunk", async () => {
+  const small = await startDev("--list-members", "12");
+  try {
+    const context = await newContext({ viewport: { width: 1280, height: 900 } });
+    const page = await playground(context, "anna", newRoom(), small);
+    await page.click("#crowd");
+    await page.waitForFunction(() => document.querySelectorAll("#members li").length === 11);
+    await page.click("#crowd");
+    await page.waitForFunction(() => document.querySelector("#empty").textContent.startsWith("21 members"));
+    assert.deepEqual([await text(page, "#count"), (await membersOn(page)).length], ["21", 0]);
+    assert.ok(await page.isVisible("#empty"));
+    const told = await logged(page);
+    assert.ok(told.some(([what]) => what === "too many to list"), `${told}`);
+    assert.ok(told.some(([what, who, why]) => what === "joined" && who.startsWith("crowd-") && why === "one of those who came"));
+    assert.ok(!told.some(([what]) => what === "gone"), "nobody went by that");
+    await page.screenshot({ path: screenshot("too-many-to-list"), fullPage: true });
+    await page.click("#disperse");
+    await page.waitForFunction(() => document.querySelectorAll("#members li").length === 1);
+    assert.deepEqual([await membersOn(page), await text(page, "#count")], [["anna"], "1"]);
+    assert.ok((await logged(page)).some(([what]) => what === "few enough to list"));
+  } finally {
+    assert.equal(await small.stop(), 0);
+  }
+});
+
+test("a token that is refused for one room leaves the other rooms of its socket alone", async () => {
+  const [refused, good] = [newRoom(), newRoom()];
+  const context = await newContext();
+  const page = await context.newPage();
+  await page.goto(`${dev.http}/presence.js`);
+  const told = await page.evaluate(
+    async ([url, refused, good]) => {
+      const { Presence } = await import("/presence.js");
+      const told = { closed: 0, errors: [] };
+      let asked = 0;
+      const presence = new Presence({
+        url,
+        token: async ({ room, action }) => {
+          if (room === refused && (asked += 1) === 1) return "not.a.token";
+          return (await fetch(`/dev/token?${new URLSearchParams({ user: "anna", room, act: action })}`)).text();
+        },
+      });
+      presence.on("closed", () => (told.closed += 1));
+      // The refused one first: what follows is on its way while it is refused.
+      const rooms = [presence.join(refused), presence.join(good)];
+      rooms[0].on("error", ({ code }) => told.errors.push(code));
+      const live = (room) => new Promise((resolve) => room.on("status", (status) => status === "live" && resolve()));
+      await Promise.all(rooms.map(live));
+      return told;
+    },
+    [dev.ws, refused, good],
+  );
+  assert.deepEqual(told, { closed: 0, errors: ["unauthorized"] });
+});
+
+/** A page whose socket the test can listen to and interfere with: `pass` says of each frame of the edge. */
+async function overheard(context, user, room, pass) {
+  const page = await context.newPage();
+  const said = [];
+  await page.routeWebSocket(/\/v1\/ws$/, (socket) => {
+    const edge = socket.connectToServer();
+    socket.onMessage((message) => {
+      said.push(JSON.parse(message));
+      edge.send(message);
+    });
+    edge.onMessage((message) => pass(JSON.parse(message)) && socket.send(message));
+  });
+  await page.goto(`${dev.http}/presence.js`);
+  await enter(page, user, room);
+  return { page, said };
+}
+
+test("a gap in prev, from a frame that never came, is noticed and made good", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  let lose = false;
+  const lost = [];
+  const { page, said } = await overheard(context, "anna", room, (frame) => {
+    if (!lose || frame.t !== "delta") return true;
+    lose = false;
+    lost.push(frame);
+    return false;
+  });
+  await eventually(async () => (await usersOf(page)).join() === "anna");
+  lose = true;
+  await client(context, "ben", room);
+  await eventually(() => lost.length === 1);
+  assert.deepEqual(await usersOf(page), ["anna"]);
+  await client(context, "cleo", room);
+  await eventually(async () => (await usersOf(page)).join() === "anna,ben,cleo");
+  assert.equal(said.filter(({ t }) => t === "resync").length, 1);
+  assert.deepEqual((await eventsOf(page)).filter((event) => event.startsWith("leave")), []);
+});
+
+test("a snapshot that is paged: who leaves meanwhile is gone, and a new one cancels it", async () => {
+  const context = await newContext();
+  const page = await context.newPage();
+  const member = (user) => ({ user, status: "available", state: {}, since: 1 });
+  let says;
+  await page.routeWebSocket(/\/v1\/ws$/, (socket) => {
+    says = (message) => socket.send(JSON.stringify({ room: "r", cursor: "c", ...message }));
+    socket.send(JSON.stringify({ t: "hello", connection: "00000000000000aa", heartbeat_ms: 15000, reconnect_ms: 100, limits: {} }));
+  });
+  await page.goto(`${dev.http}/presence.js`);
+  await page.evaluate(async (url) => {
+    const { Presence } = await import("/presence.js");
+    window.room = new Presence({ url, token: () => "t" }).watch("r");
+  }, dev.ws);
+  await eventually(() => says !== undefined);
+  says({ t: "snapshot", rev: 5, members: [member("a"), member("b")], more: true });
+  says({ t: "delta", prev: 5, rev: 6, upserts: [member("d")], removals: [{ user: "a", reason: "left" }] });
+  assert.deepEqual(await usersOf(page), [], "not before it is whole");
+  says({ t: "snapshot", rev: 5, members: [member("c")], more: false });
+  await eventually(async () => (await usersOf(page)).join() === "b,c,d");
+  says({ t: "snapshot", rev: 8, members: [member("never")], more: true });
+  says({ t: "snapshot", rev: 9, members: [member("e")], more: false });
+  await eventually(async () => (await usersOf(page)).join() === "e");
+});
+
+test("a token callback that fails twice is asked a third time, and a user may be called __proto__", async () => {
+  const room = newRoom();
+  const context = await newContext();
+  const observer = await client(context, "ben", room);
+  const page = await context.newPage();
+  await page.goto(`${dev.http}/presence.js`);
+  const failures = await page.evaluate(
+    async ([url, room]) => {
+      const { Presence } = await import("/presence.js");
+      let asked = 0;
+      const presence = new Presence({
+        url,
+        token: async ({ room: wanted }) => {
+          if ((asked += 1) <= 2) throw new Error("the issuer is away");
+          return (await fetch(`/dev/token?${new URLSearchParams({ user: "__proto__", room: wanted })}`)).text();
+        },
+      });
+      window.room = presence.join(room);
+      const failures = [];
+      window.room.on("error", ({ code }) => failures.push(code));
+      await new Promise((resolve) => window.room.on("sync", resolve));
+      return failures;
+    },
+    [dev.ws, room],
+  );
+  assert.deepEqual(failures, ["token", "token"]);
+  await eventually(async () => (await usersOf(observer)).join() === "__proto__,ben");
+  await eventually(async () => (await usersOf(page)).join() === "__proto__,ben");
+  assert.equal(await observer.evaluate(() => ({}).user), undefined, "a name and nothing else");
+  await page.evaluate(() => window.room.leave());
+  await eventually(async () => (await eventsOf(observer)).includes("leave __proto__ left"));
 });

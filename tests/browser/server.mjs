@@ -19,12 +19,12 @@ export const GRACE_MS = 1000;
 export const TTL_MS = 3000;
 
 /** Starts `presence dev` with short timers; gives its addresses and how to stop it. */
-export async function startDev() {
+export async function startDev(...more) {
   const child = spawn(
     path.join(target, "release", "presence"),
     [
       "dev", "--json", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-      "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s",
+      "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s", ...more,
     ],
     { stdio: ["ignore", "pipe", "inherit"] },
   );

@@ -34,11 +34,11 @@ def binary() -> pathlib.Path:
 class Dev:
     """A running `presence dev`."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, *more: str, **options) -> None:
         command = [
             str(binary()), "dev", "--json",
             "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-            "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s",
+            "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s", *more,
         ]  # fmt: skip
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
         line = self.process.stdout.readline()

@@ -134,7 +134,7 @@ def test_no_value_of_a_flag_is_more_than_a_mistake(program, command, more, tmp_p
     keys = {"presence": ["--key", str(tmp_path / "key.pem")] if "token" in command else []}
     more = [*more, *keys.get(program, ["--jwks", str(tmp_path / "jwks.json")])]
     flags = flags_of(program, *command)
-    assert len(flags) > 2, flags
+    assert flags
     for flag in flags:
         others = [part for at, part in enumerate(more) if flag not in (part, more[max(at - 1, 0)])]
         guard = ["--listen", "nowhere"] if (command, flag) == (["dev"], "--grpc") else []

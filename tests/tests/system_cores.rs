@@ -185,6 +185,7 @@ fn edge(
         edge: EdgeName::new(name).expect("a name"),
         timings: timings(),
         origins: presence_edge::settings::Origins::Any,
+        list_members: 5_000,
         connections_max: 1_000,
         seed: rand::random(),
     };

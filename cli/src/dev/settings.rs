@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use presence_edge::limits::{LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
 use presence_model::class::Classes;
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
@@ -22,6 +23,7 @@ pub(crate) struct DevSettings {
     pub(crate) listen: SocketAddr,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) list_members: usize,
     pub(crate) json: bool,
     pub(crate) timings: Timings,
     pub(crate) classes: Classes,
@@ -35,6 +37,7 @@ struct Given {
     listen: SocketAddr,
     grpc: SocketAddr,
     admin: SocketAddr,
+    list_members: u32,
     timing: TimingSettings,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     class: Vec<ClassSettings>,
@@ -43,12 +46,12 @@ struct Given {
 impl Default for Given {
     fn default() -> Self {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let timing = TimingSettings::default();
         Self {
             listen: loopback(4700),
             grpc: loopback(4701),
             admin: loopback(4702),
-            timing,
+            list_members: LIST_MEMBERS_DEFAULT,
+            timing: TimingSettings::default(),
             class: Vec::new(),
         }
     }
@@ -67,6 +70,7 @@ impl DevSettings {
             Setting::new("listen", Kind::Address, "\"127.0.0.1:4700\""),
             Setting::new("grpc", Kind::Address, "\"127.0.0.1:4701\""),
             Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
+            Setting::new("list_members", Kind::Whole { min: 1, max: LIST_MEMBERS_MAX }, "5000"),
         ];
         keys.extend(TIMING_SETTINGS);
         keys.extend(CLASS_SETTINGS);
@@ -75,12 +79,14 @@ impl DevSettings {
             .loader(&keys, "PRESENCE_DEV", environment)
             .flag("listen", "--listen", args.listen.as_deref())
             .flag("grpc", "--grpc", args.grpc.as_deref())
-            .flag("admin", "--admin", args.admin.as_deref());
+            .flag("admin", "--admin", args.admin.as_deref())
+            .flag("list_members", "--list-members", args.list_members.as_deref());
         let loader = args.timings.flags().onto(loader);
         let (mut given, mistakes): (Given, _) = loader.read();
         let mut checks = Checks::new(&loader, mistakes);
         let derived = checks.timings_of_classes(given.timing.given(), TimingsGiven::DEMO, &given.class);
-        let Given { listen, grpc, admin, .. } = given;
+        let Given { listen, grpc, admin, list_members, .. } = given;
+        let list_members = usize::try_from(list_members).unwrap_or(usize::MAX);
         for (path, address) in [("listen", listen), ("grpc", grpc), ("admin", admin)] {
             if !address.ip().is_loopback() {
                 let rule = "presence dev hands out tokens to everybody, so it stays on loopback".to_owned();
@@ -95,7 +101,7 @@ impl DevSettings {
                 given.class = ClassSettings::in_force(&classes);
                 let shown = render(&keys, &given);
                 timings.drain_window = DRAIN_WINDOW;
-                Ok(Self { listen, grpc, admin, json: args.json, timings, classes, shown })
+                Ok(Self { listen, grpc, admin, list_members, json: args.json, timings, classes, shown })
             }
             (_, mistakes) => Err(mistakes.expect("timers are missing for a reason")),
         }

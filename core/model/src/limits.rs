@@ -18,10 +18,14 @@ pub const SESSIONS_PER_MEMBER_MAX: usize = 16;
 pub const ROOMS_PER_CONNECTION_MAX: usize = 64;
 /// One inbound client message, over all its fragments.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+/// A token on the wire: ours have 300 bytes, those of large identity providers 2 KiB. Edges keep one a session.
+pub const TOKEN_BYTES_MAX: usize = 4 * 1024;
 /// A snapshot page on the wire to a client.
 pub const SNAPSHOT_PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Touched members a replica remembers for cursors that lie behind.
 pub const HISTORY_CHANGES_MAX: usize = 1024;
+/// Touches that are looked at for samples of who came and went: a few names are wanted, of the latest.
+pub const SAMPLED_TOUCHES_MAX: usize = 1024;
 /// How long a replica remembers touched members.
 pub const HISTORY_AGE_MS_MAX: u64 = 5 * 60 * 1000;
 /// What ended is remembered for an hour, so that a late join cannot revive it and `Explain` can tell (G12).

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(crate) use self::members::After;
 use self::members::Members;
 use self::staged::Staged;
-pub(crate) use self::touched::Touched;
+pub(crate) use self::touched::{Mark, Touched};
 use crate::change::Removal;
 use crate::delta::Delta;
 use crate::digest::Digest;
@@ -125,6 +125,17 @@ pub(crate) struct Touch {
     pub(crate) before: Option<Member>,
     /// Set if the user went.
     pub(crate) ending: Option<Ending>,
+}
+
+impl Touch {
+    /// What it did here.
+    pub(crate) fn mark(&self) -> Mark {
+        match (self.ending, &self.before) {
+            (Some(ending), _) => Mark::Went(ending),
+            (None, None) => Mark::Came,
+            (None, Some(_)) => Mark::Stays,
+        }
+    }
 }
 
 /// What an event did.
@@ -352,7 +363,7 @@ impl Replica {
                 Moved::Over => history.reset(revision),
                 Moved::On => {
                     for touch in outcome.touched {
-                        history.push(revision, touch.user, touch.ending, now);
+                        history.push(revision, touch.user.clone(), touch.mark(), now);
                     }
                     history.compact(self.members.len(), revision, now);
                 }

@@ -19,10 +19,11 @@ use crate::cursor::Cursor;
 use crate::delta::Delta;
 use crate::digest::Digest;
 use crate::id::{RegionId, UserId};
+use crate::limits::SAMPLED_TOUCHES_MAX;
 use crate::position::Position;
 use crate::profile::Member;
 use crate::replica::{
-    Applied, Freshness, Moved, Outcome, Phase, Replica, SnapshotPage, Touch, Touched, removal,
+    Applied, Freshness, Mark, Moved, Outcome, Phase, Replica, SnapshotPage, Touch, Touched, removal,
 };
 use crate::time::{Mono, StoreTime};
 
@@ -44,6 +45,15 @@ pub struct ViewDelta {
     pub upserts: Vec<Member>,
     /// Sorted by user.
     pub removals: Vec<Removal>,
+}
+
+/// Some of those who came and went: for receivers that are shown a number instead of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// The latest first.
+    pub joined: Vec<Member>,
+    /// The latest first.
+    pub left: Vec<Removal>,
 }
 
 /// How a cursor from elsewhere can be answered.
@@ -227,6 +237,23 @@ impl View {
         self.collect(from.0, self.revision.0).map(|delta| ViewDelta { from: Some(from), ..delta })
     }
 
+    /// Some of those who came and who went in (from, now], the latest first, as far as that is remembered: at most
+    /// `most` of each, found among the last [`SAMPLED_TOUCHES_MAX`](crate::limits::SAMPLED_TOUCHES_MAX) touches.
+    #[must_use]
+    pub fn sample(&self, from: ViewRevision, most: usize) -> Sample {
+        let mut sample = Sample::default();
+        for (user, mark) in self.touched.latest(from.0, SAMPLED_TOUCHES_MAX) {
+            match (mark, self.get(user)) {
+                (Mark::Came, Some(member)) if sample.joined.len() < most => sample.joined.push(member),
+                (Mark::Went(ending), None) if sample.left.len() < most => {
+                    sample.left.push(Removal { user: user.clone(), ending });
+                }
+                (Mark::Came | Mark::Stays | Mark::Went(_), _) => {}
+            }
+        }
+        sample
+    }
+
     /// How a cursor can be answered.
     #[must_use]
     pub fn resume(&self, cursor: &Cursor) -> Resume {
@@ -293,7 +320,11 @@ impl View {
             self.touched.reset(self.revision.0);
         } else {
             for touch in touched {
-                self.touched.push(next, touch.user, touch.ending, now);
+                let mark = match touch.mark() {
+                    Mark::Came if self.is_elsewhere(place, &touch.user) => Mark::Stays,
+                    mark @ (Mark::Came | Mark::Stays | Mark::Went(_)) => mark,
+                };
+                self.touched.push(next, touch.user, mark, now);
             }
         }
         self.parts[place].mark(moved, untouched, self.revision);
@@ -314,13 +345,15 @@ impl View {
         users
     }
 
+    /// Whether a region beside this one shows a user.
+    fn is_elsewhere(&self, place: usize, user: &UserId) -> bool {
+        let mut parts = self.parts.iter().enumerate();
+        parts.any(|(at, part)| at != place && part.replica.get(user).is_some())
+    }
+
     fn count_repeated(&mut self, place: usize, touched: &[Touch]) {
         for touch in touched {
-            let elsewhere = self
-                .parts
-                .iter()
-                .enumerate()
-                .any(|(at, part)| at != place && part.replica.get(&touch.user).is_some());
+            let elsewhere = self.is_elsewhere(place, &touch.user);
             let is = self.parts[place].replica.get(&touch.user).is_some();
             match (elsewhere, touch.before.is_some(), is) {
                 (true, false, true) => self.repeated += 1,

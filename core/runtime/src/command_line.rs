@@ -46,9 +46,18 @@ pub fn refuse(mistakes: &impl Display) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
+/// What was typed may be quoted: it is made harmless for a terminal.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        presence_model::id::escape_into(self.0, f)
+    }
+}
+
 fn complain(line: &str) {
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "error: {line}");
+    let _ = writeln!(std::io::stderr(), "error: {}", Escaped(line));
 }
 
 /// What clap says in several lines, as one: the mistake, and its tip if there is one.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-/// A longer token is refused unread: ours have 300 bytes, those of large identity providers 2 KiB.
-pub const TOKEN_BYTES_MAX: usize = 4 * 1024;
 /// Keys of a JWKS file: a rotation needs two, a federation of issuers a few dozen.
 pub const JWKS_KEYS_MAX: usize = 64;
 /// A longer JWKS file is refused unread: 64 RSA keys with certificates fit.

@@ -1,5 +1,7 @@
 //! What the core says about sessions, and how stays, leases and connections end.
 
+use std::time::Duration;
+
 use presence_model::lease::LeaseId;
 use presence_model::link::{GrantDown, LinkRefusal, RequestId};
 use presence_model::reason::{ReleaseReason, RemovalReason};
@@ -139,7 +141,6 @@ impl Hub {
         let Some(name) = self.name_in(key, room) else { return };
         self.drop_stay(key, room, cx.now);
         self.refuse(key, (Some(name), told), &refusal.to_string(), cx);
-        self.close_if_last(key, told.code, cx);
     }
 
     /// An automatic re-join was refused: the session is over, and the client is told why.
@@ -323,6 +324,12 @@ impl Hub {
     }
 
     pub(super) fn leave_room(&mut self, room: RoomKey, showing: Showing, now: Mono) {
+        self.unwatch(room, showing, now);
+        self.rooms.leave(room);
+    }
+
+    /// Takes a receiver away; another one may have moved to its place.
+    pub(super) fn unwatch(&mut self, room: RoomKey, showing: Showing, now: Mono) {
         if let Showing::Yes(show) = showing
             && let Some(moved) = self.rooms.unwatch(room, show.place, now)
             && let Some(key) = self.conns.key_at(moved)
@@ -331,7 +338,14 @@ impl Hub {
         {
             other.place = show.place;
         }
-        self.rooms.leave(room);
+    }
+
+    /// A connection without a room is told to come back so much later: until then it may stay as it is.
+    pub(super) fn roomless_for(&mut self, key: ConnKey, wait: Duration) {
+        if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty()) {
+            conn.roomless = conn.roomless.map(|at| at + wait);
+        }
+        self.arm(key);
     }
 
     pub(super) fn forget_lease(&mut self, lease: LeaseId) {

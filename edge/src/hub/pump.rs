@@ -5,12 +5,13 @@ use presence_model::cursor::Cursor;
 use presence_model::fanout::Next;
 use presence_model::id::UserId;
 use presence_model::replica::Freshness;
-use presence_model::view::{View, ViewRevision};
+use presence_model::view::{Sample, View, ViewRevision};
+use presence_model::watch::Level;
 
-use super::rooms::{News, Room, RoomKey};
+use super::rooms::{News, Room, RoomKey, Told};
 use super::table::{Show, Showing};
 use super::{ConnKey, Cx, Effect, Hub, Reconnects};
-use crate::limits::SEND_BYTES_MAX;
+use crate::limits::{SAMPLE_MAX, SEND_BYTES_MAX};
 use crate::protocol::json;
 
 /// What became of a look at a room.
@@ -39,11 +40,15 @@ impl Hub {
     }
 
     /// Looks at all receivers of rooms in which something happened.
-    pub(super) fn spread_news(&mut self) {
+    pub(super) fn spread_news(&mut self, cx: &mut Cx<'_>) {
         for news in std::mem::take(&mut self.rooms.news) {
             let (room, answered) = match news {
                 News::Look(room) => (room, false),
                 News::Answered(room) => (room, true),
+                News::Refused(room, refusal) => {
+                    self.watch_refused(room, &refusal, cx);
+                    continue;
+                }
             };
             for place in 0..self.rooms.receivers(room).len() {
                 let Some(key) = self.conns.key_at(self.rooms.receivers(room)[place]) else { continue };
@@ -104,11 +109,15 @@ impl Hub {
     fn show_next(&mut self, key: ConnKey, place: usize, frames: &mut Vec<Bytes>, cx: &Cx<'_>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Some(stay) = conn.stays.get_mut(place) else { return };
-        let here = stay.room;
+        let (here, asked) = (stay.room, stay.level);
         let Showing::Yes(show) = &mut stay.showing else { return };
         let Some((room, view)) = self.rooms.shown(here) else { return };
         tell_freshness(room, show, frames);
-        match look(room, view, show, &mut self.counts.reconnects) {
+        let seen = match asked.unwrap_or(room.level()) {
+            Level::Members => look(room, view, show, &mut self.counts.reconnects),
+            Level::Count => look_at_number(room, view, show, &mut self.counts.reconnects),
+        };
+        match seen {
             Look::Frame(frame) => frames.push(frame),
             Look::Nothing => {}
             Look::Ask(cursor) => {
@@ -168,6 +177,29 @@ fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnec
         Next::CatchUp(_) if show.catching_up => Look::Nothing,
         Next::CatchUp(cursor) => Look::Ask(cursor),
     }
+}
+
+/// The number: at once to who was shown nothing yet, then with each flush that changes it or has names to tell.
+fn look_at_number(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnects) -> Look {
+    let counted = show.receiver.counted();
+    let Some(seen) = counted.map(|(at, _)| at).or_else(|| show.receiver.at()) else {
+        if !view.is_complete() {
+            return Look::Nothing;
+        }
+        reconnects.snapshot += u64::from(std::mem::take(&mut show.returns));
+        let first = Told::new(&room.name, view, &Sample::default());
+        show.receiver.count_sent(first.at, first.members);
+        return Look::Frame(first.frame);
+    };
+    if counted.is_some() && seen >= room.flushed.at() {
+        return Look::Nothing;
+    }
+    // Who was shown the room after the last flush knows some of those whom all others are told of.
+    let own = (room.names_from() < seen).then(|| Told::new(&room.name, view, &view.sample(seen, SAMPLE_MAX)));
+    let told = own.as_ref().unwrap_or_else(|| room.told(view));
+    show.receiver.count_sent(told.at, told.members);
+    let is_same = !told.names && counted.is_some_and(|(_, members)| members == told.members);
+    if is_same { Look::Nothing } else { Look::Frame(told.frame.clone()) }
 }
 
 fn page(

@@ -1,5 +1,7 @@
 //! The rooms this edge shows: each one view kept by the watcher, its receivers, and when they are shown more.
 
+mod tally;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -12,9 +14,11 @@ use presence_model::fanout::{Flushed, FrameCache, Pacing};
 use presence_model::id::{RegionId, RoomId};
 use presence_model::replica::Freshness;
 use presence_model::time::Mono;
-use presence_model::view::View;
-use presence_model::watch::{Level, WatchDown, WatchUp};
+use presence_model::view::{View, ViewRevision};
+use presence_model::watch::{Level, WatchDown, WatchRefusal, WatchUp};
 
+use self::tally::Tally;
+pub(super) use self::tally::Told;
 use crate::limits::{FRAMES_REST, ROOM_FRAMES_MAX};
 use crate::protocol::{ServerMessage, json};
 
@@ -40,6 +44,7 @@ pub(super) struct Room {
     /// What receivers are shown without waiting for the next flush.
     pub(super) flushed: Flushed,
     pub(super) cache: FrameCache,
+    tally: Tally,
     pub(super) fresh: Vec<Fresh>,
     pub(super) fresh_version: u32,
     /// Closed then, unless somebody watches it again.
@@ -55,6 +60,29 @@ pub(super) enum Wanted {
     Reconnect(ReconnectCause),
 }
 
+impl Room {
+    /// What receivers are shown that did not ask for one or the other.
+    pub(super) fn level(&self) -> Level {
+        self.tally.level()
+    }
+
+    /// The number for all who were told an earlier one.
+    pub(super) fn told(&mut self, view: &View) -> &Told {
+        self.tally.told(&self.name, view)
+    }
+
+    /// From where on that number names who came and went.
+    pub(super) fn names_from(&self) -> ViewRevision {
+        self.tally.names_from()
+    }
+
+    /// Receivers are shown what the view is now.
+    fn flush(&mut self, view: &View, list_members: usize) {
+        self.tally.flushed(self.flushed.at(), view.len(), list_members);
+        self.flushed.flush(view);
+    }
+}
+
 /// What happened to receivers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
@@ -62,6 +90,8 @@ pub(super) enum News {
     Look(RoomKey),
     /// What was asked of the core for receivers of this room is answered.
     Answered(RoomKey),
+    /// The core does not let this room be watched, and asking again by ourselves is of no use.
+    Refused(RoomKey, WatchRefusal),
 }
 
 pub(super) struct Rooms {
@@ -72,12 +102,13 @@ pub(super) struct Rooms {
     due: BTreeSet<(Mono, RoomKey)>,
     said: Vec<Watch>,
     linger: Duration,
+    list_members: usize,
     pub(super) wanted: Vec<Wanted>,
     pub(super) news: Vec<News>,
 }
 
 impl Rooms {
-    pub(super) fn new(home: RegionId, beat: Duration, linger: Duration) -> Self {
+    pub(super) fn new(home: RegionId, (beat, linger): (Duration, Duration), list_members: usize) -> Self {
         Self {
             watcher: Watcher::new(WatcherSettings { home: Some(home), beat }),
             slots: Vec::new(),
@@ -86,6 +117,7 @@ impl Rooms {
             due: BTreeSet::new(),
             said: Vec::new(),
             linger,
+            list_members,
             wanted: Vec::new(),
             news: Vec::new(),
         }
@@ -245,7 +277,7 @@ impl Rooms {
         let Some(room) = self.slots[key.0 as usize].as_deref_mut() else { return };
         room.pacing.flushed(now);
         if let Some(view) = self.watcher.view(&room.name) {
-            room.flushed.flush(view);
+            room.flush(view, self.list_members);
             room.cache.bound(view.revision());
         }
         let rests = now + FRAMES_REST;
@@ -271,12 +303,14 @@ impl Rooms {
         self.due.insert((next, key));
     }
 
-    fn close(&mut self, key: RoomKey) {
+    /// Watches a room no longer; its receivers have to be gone.
+    pub(super) fn close(&mut self, key: RoomKey) {
         let room = self.get_mut(key);
         room.closes = None;
         room.watched = false;
         room.pacing = Pacing::default();
         room.flushed = Flushed::default();
+        room.tally = Tally::default();
         room.cache = FrameCache::new(ROOM_FRAMES_MAX);
         room.fresh = Vec::new();
         let name = room.name.clone();
@@ -306,6 +340,7 @@ impl Rooms {
             watched: false,
             pacing: Pacing::default(),
             flushed: Flushed::default(),
+            tally: Tally::default(),
             cache: FrameCache::new(ROOM_FRAMES_MAX),
             fresh: Vec::new(),
             fresh_version: 0,
@@ -336,20 +371,34 @@ impl Rooms {
             Event::Changed(name) => self.changed(&name, now),
             Event::Freshness { room, region, freshness } => self.fresh(&room, region, freshness),
             Event::Answered(name) => self.news.extend(self.find(&name).map(News::Answered)),
-            // Rooms are opened at the level of members; who is refused stays stale; the link tells the time.
-            Event::Count { .. } | Event::Refused { .. } | Event::Progress { .. } => {}
+            Event::Refused { room, refusal } => self.refused(&room, refusal),
+            // Rooms are opened at the level of members; the link tells the time.
+            Event::Count { .. } | Event::Progress { .. } => {}
+        }
+    }
+
+    /// What may pass is asked for again by the watcher itself, and the room is stale meanwhile.
+    fn refused(&mut self, name: &RoomId, refusal: WatchRefusal) {
+        let Some(key) = self.find(name) else { return };
+        match refusal {
+            WatchRefusal::Unavailable { .. } => {}
+            WatchRefusal::BadRequest(_)
+            | WatchRefusal::UnknownRegion
+            | WatchRefusal::Forbidden
+            | WatchRefusal::TooManyRooms => self.news.push(News::Refused(key, refusal)),
         }
     }
 
     fn changed(&mut self, name: &RoomId, now: Mono) {
         let Some(key) = self.find(name) else { return };
+        let list_members = self.list_members;
         let Some((room, view)) = self.shown(key) else { return };
         if !room.receivers.is_empty() {
             room.pacing.changed(now, cadence(view.len()));
             self.schedule(key);
         } else {
             // Who comes next is shown it at once.
-            room.flushed.flush(view);
+            room.flush(view, list_members);
         }
     }
 

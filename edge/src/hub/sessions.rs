@@ -57,6 +57,7 @@ impl Hub {
             connection: id,
             heartbeat: self.timings.heartbeat,
             reconnect: self.timings.reconnect_within,
+            list_members: self.settings.list_members,
         };
         self.answer(key, &hello, cx);
         self.arm(key);
@@ -76,8 +77,8 @@ impl Hub {
         self.heard(key, cx);
         match message {
             ClientMessage::Join(join) => self.on_join(key, *join, verified, cx),
-            ClientMessage::Watch { room, token, since, client: _ } => {
-                self.on_watch_message(key, (room, token, since), verified, cx);
+            ClientMessage::Watch { room, token, since, level, client: _ } => {
+                self.on_watch_message(key, (room, token, (since, level)), verified, cx);
             }
             ClientMessage::Update { room, status, state } => {
                 if self.admit_talk(key, Some(&room), cx) {
@@ -290,14 +291,24 @@ impl Hub {
         message: &str,
         cx: &mut Cx<'_>,
     ) {
+        let error = self.last_word(key, (room, told), message);
+        self.answer(key, &error, cx);
+    }
+
+    /// An error, which a connection without a room is closed for unless it enters one in time.
+    pub(super) fn last_word(
+        &mut self,
+        key: ConnKey,
+        (room, told): (Option<RoomId>, Told),
+        message: &str,
+    ) -> ServerMessage {
         let Told { code, retry_after, generation } = told;
         if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty())
             && let Some(close) = code.ends_with()
         {
             conn.roomless_code = close;
         }
-        let error = ServerMessage::Error { room, code, retry_after, message: message.to_owned(), generation };
-        self.answer(key, &error, cx);
+        ServerMessage::Error { room, code, retry_after, message: message.to_owned(), generation }
     }
 
     /// Queues an answer. A connection that asks without reading floods.

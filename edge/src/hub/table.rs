@@ -11,6 +11,7 @@ use presence_model::lease::LeaseId;
 use presence_model::link::{RequestId, Token};
 use presence_model::profile::Profile;
 use presence_model::time::{Mono, StoreTime};
+use presence_model::watch::Level;
 use smol_str::SmolStr;
 
 use super::ConnKey;
@@ -59,6 +60,8 @@ pub(super) struct Stay {
     /// When the client is told that its token ends; none: it was.
     pub(super) warn_at: Option<StoreTime>,
     pub(super) showing: Showing,
+    /// What it asked to be shown; none: what suits the size of the room.
+    pub(super) level: Option<Level>,
     /// None: it only watches.
     pub(super) session: Option<Box<Session>>,
 }

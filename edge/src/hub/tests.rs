@@ -3,9 +3,11 @@
 mod chaos;
 mod classes;
 mod cores;
+mod crowds;
 mod drain;
 mod link;
 mod liveness;
+mod refused;
 mod rooms;
 mod sessions;
 mod world;

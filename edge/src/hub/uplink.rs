@@ -254,8 +254,6 @@ impl Hub {
         let retry_after = self.timings.reconnect_within.mul_f64(jitter);
         let told = Told { code: ErrorCode::Unavailable, retry_after: Some(retry_after), generation: None };
         self.refuse(key, (Some(name), told), "the core did not answer", cx);
-        if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty()) {
-            conn.roomless = conn.roomless.map(|at: Mono| at + retry_after);
-        }
+        self.roomless_for(key, retry_after);
     }
 }

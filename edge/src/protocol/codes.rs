@@ -7,6 +7,7 @@ use presence_model::id::Generation;
 use presence_model::link::LinkRefusal;
 use presence_model::reason::RemovalReason;
 use presence_model::refusal::Refusal;
+use presence_model::watch::WatchRefusal;
 
 use super::{CloseCode, ErrorCode};
 
@@ -28,38 +29,18 @@ impl ErrorCode {
         }
     }
 
-    /// The close code if this refused the last room of a connection; none: it stays open for another try.
-    #[must_use]
-    pub const fn closes_with(self) -> Option<CloseCode> {
-        match self {
-            Self::Unauthorized => Some(CloseCode::Unauthorized),
-            Self::Forbidden => Some(CloseCode::Forbidden),
-            Self::StaleGeneration => Some(CloseCode::Superseded),
-            Self::TooManySessions => Some(CloseCode::Overloaded),
-            Self::BadRequest
-            | Self::TooManyRooms
-            | Self::TooLarge
-            | Self::RateLimited
-            | Self::Unavailable
-            | Self::NotJoined => None,
-        }
-    }
-
     /// The close code if this was the last word to a connection that enters no room in time: until then
-    /// its client may ask better, or ask for another room.
+    /// its client may ask better, and what it asked for other rooms may be on its way.
     #[must_use]
     pub const fn ends_with(self) -> Option<CloseCode> {
         match self {
             Self::BadRequest => Some(CloseCode::Malformed),
             Self::TooLarge => Some(CloseCode::TooLarge),
-            Self::Unauthorized
-            | Self::Forbidden
-            | Self::StaleGeneration
-            | Self::TooManySessions
-            | Self::TooManyRooms
-            | Self::RateLimited
-            | Self::Unavailable
-            | Self::NotJoined => None,
+            Self::Unauthorized => Some(CloseCode::Unauthorized),
+            Self::Forbidden => Some(CloseCode::Forbidden),
+            Self::StaleGeneration => Some(CloseCode::Superseded),
+            Self::TooManySessions => Some(CloseCode::Overloaded),
+            Self::TooManyRooms | Self::RateLimited | Self::Unavailable | Self::NotJoined => None,
         }
     }
 }
@@ -120,6 +101,21 @@ impl From<ErrorCode> for Told {
 impl From<TokenRefusal> for Told {
     fn from(refusal: TokenRefusal) -> Self {
         if refusal.is_forbidden() { ErrorCode::Forbidden.into() } else { ErrorCode::Unauthorized.into() }
+    }
+}
+
+impl From<&WatchRefusal> for Told {
+    fn from(refusal: &WatchRefusal) -> Self {
+        match refusal {
+            WatchRefusal::Forbidden => ErrorCode::Forbidden.into(),
+            // No fault of the client: its edge asks for what this core does not give.
+            WatchRefusal::BadRequest(_) | WatchRefusal::UnknownRegion | WatchRefusal::TooManyRooms => {
+                ErrorCode::Unavailable.into()
+            }
+            WatchRefusal::Unavailable { retry_after } => {
+                Self { code: ErrorCode::Unavailable, retry_after: Some(*retry_after), generation: None }
+            }
+        }
     }
 }
 
@@ -184,17 +180,32 @@ mod tests {
     }
 
     #[test]
-    fn no_error_closes_both_at_once_and_later() {
-        let at_once = [
-            ErrorCode::Unauthorized,
-            ErrorCode::Forbidden,
-            ErrorCode::StaleGeneration,
-            ErrorCode::TooManySessions,
+    fn what_was_said_last_is_the_code_of_the_close() {
+        let table = [
+            (ErrorCode::BadRequest, Some(4400)),
+            (ErrorCode::TooLarge, Some(4413)),
+            (ErrorCode::Unauthorized, Some(4401)),
+            (ErrorCode::Forbidden, Some(4403)),
+            (ErrorCode::StaleGeneration, Some(4409)),
+            (ErrorCode::TooManySessions, Some(1013)),
+            (ErrorCode::Unavailable, None),
+            (ErrorCode::RateLimited, None),
         ];
-        assert!(at_once.iter().all(|code| code.closes_with().is_some() && code.ends_with().is_none()));
-        let later = [ErrorCode::BadRequest, ErrorCode::TooLarge];
-        let numbers = later.map(|code| (code.closes_with(), code.ends_with().map(CloseCode::number)));
-        assert_eq!(numbers, [(None, Some(4400)), (None, Some(4413))]);
+        for (code, number) in table {
+            assert_eq!(code.ends_with().map(CloseCode::number), number, "{}", code.as_str());
+        }
+    }
+
+    #[test]
+    fn a_room_that_may_not_be_watched_is_forbidden_and_one_that_cannot_be_is_unavailable() {
+        assert_eq!(Told::from(&WatchRefusal::Forbidden).code, ErrorCode::Forbidden);
+        for refusal in [
+            WatchRefusal::UnknownRegion,
+            WatchRefusal::TooManyRooms,
+            WatchRefusal::BadRequest("level".into()),
+        ] {
+            assert_eq!(Told::from(&refusal).code, ErrorCode::Unavailable, "{refusal}");
+        }
     }
 
     #[test]
@@ -204,7 +215,7 @@ mod tests {
             panic!("not an error");
         };
         assert_eq!(told.generation, Some(Generation(5)));
-        assert_eq!(told.code.closes_with(), Some(CloseCode::Superseded));
+        assert_eq!(told.code.ends_with(), Some(CloseCode::Superseded));
     }
 
     #[test]

@@ -109,8 +109,13 @@ impl Client {
             token: TokenRef { ends: StoreTime(u64::MAX / 2), key_id: "k".into(), token_id: "".into() },
         };
         if action == Action::Watch {
-            let message =
-                ClientMessage::Watch { room: self.room.clone(), token, since, client: "sim".into() };
+            let message = ClientMessage::Watch {
+                room: self.room.clone(),
+                token,
+                since,
+                level: None,
+                client: "sim".into(),
+            };
             return (message, claims);
         }
         self.generation += 1;
@@ -122,6 +127,7 @@ impl Client {
             profile: Profile { status: self.status, state: State::default() },
             since,
             watch: true,
+            level: None,
             client: "sim".into(),
         };
         (ClientMessage::Join(Box::new(join)), claims)

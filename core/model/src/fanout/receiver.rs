@@ -52,6 +52,8 @@ enum Place {
     Mixed(ViewRevision),
     /// Was sent all up to `sent`; nothing in (sent, seen] shows to it.
     At { sent: ViewRevision, seen: ViewRevision },
+    /// Is shown numbers, and was told this one of this revision.
+    Counted { at: ViewRevision, members: usize },
 }
 
 /// One receiver's place in a view: O(1) memory however slowly it reads.
@@ -80,8 +82,14 @@ impl Receiver {
             Place::Paging { begun, last } if view.reaches(*begun) => {
                 Next::Page { revision: *begun, after: Some(last.clone()) }
             }
-            Place::Outside | Place::Away { .. } if !view.is_complete() => Next::Nothing,
-            Place::At { .. } | Place::Mixed(_) | Place::Paging { .. } | Place::Outside => snapshot,
+            Place::Outside | Place::Away { .. } | Place::Counted { .. } if !view.is_complete() => {
+                Next::Nothing
+            }
+            Place::At { .. }
+            | Place::Mixed(_)
+            | Place::Paging { .. }
+            | Place::Outside
+            | Place::Counted { .. } => snapshot,
             Place::Away { since, asked } => match view.resume(since) {
                 Resume::Delta(delta) => Next::Answer(delta),
                 Resume::Snapshot => snapshot,
@@ -95,7 +103,11 @@ impl Receiver {
     pub fn page_sent(&mut self, revision: ViewRevision, last: Option<UserId>, more: bool) {
         let first = match &self.0 {
             Place::Paging { begun, .. } => *begun != revision,
-            Place::Outside | Place::Away { .. } | Place::Mixed(_) | Place::At { .. } => true,
+            Place::Outside
+            | Place::Away { .. }
+            | Place::Mixed(_)
+            | Place::At { .. }
+            | Place::Counted { .. } => true,
         };
         self.0 = match last {
             Some(last) if more => Place::Paging { begun: revision, last },
@@ -120,8 +132,28 @@ impl Receiver {
             | Place::Away { .. }
             | Place::Paging { .. }
             | Place::Mixed(_)
-            | Place::At { .. } => false,
+            | Place::At { .. }
+            | Place::Counted { .. } => false,
         }
+    }
+
+    /// The number it was told last, and of which revision; none: it is not shown numbers, or not yet.
+    #[must_use]
+    pub fn counted(&self) -> Option<(ViewRevision, usize)> {
+        match &self.0 {
+            Place::Counted { at, members } => Some((*at, *members)),
+            Place::Outside
+            | Place::Away { .. }
+            | Place::Paging { .. }
+            | Place::Mixed(_)
+            | Place::At { .. } => None,
+        }
+    }
+
+    /// It was told the number of this revision. It has no list from here on: what [`Receiver::next`] gives it is a
+    /// snapshot.
+    pub fn count_sent(&mut self, at: ViewRevision, members: usize) {
+        self.0 = Place::Counted { at, members };
     }
 
     /// The receiver asked to start over: the next thing is a snapshot.
@@ -134,7 +166,11 @@ impl Receiver {
     pub fn asked(&mut self) {
         match &mut self.0 {
             Place::Away { asked, .. } => *asked = true,
-            Place::Outside | Place::Paging { .. } | Place::Mixed(_) | Place::At { .. } => {}
+            Place::Outside
+            | Place::Paging { .. }
+            | Place::Mixed(_)
+            | Place::At { .. }
+            | Place::Counted { .. } => {}
         }
     }
 
@@ -143,7 +179,7 @@ impl Receiver {
     pub fn at(&self) -> Option<ViewRevision> {
         match &self.0 {
             Place::At { seen, .. } | Place::Mixed(seen) => Some(*seen),
-            Place::Outside | Place::Away { .. } | Place::Paging { .. } => None,
+            Place::Outside | Place::Away { .. } | Place::Paging { .. } | Place::Counted { .. } => None,
         }
     }
 }

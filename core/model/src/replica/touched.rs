@@ -1,7 +1,7 @@
 //! Who was touched when, for as long as it is remembered: what answers "since" questions.
 
-use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::id::UserId;
@@ -9,11 +9,23 @@ use crate::limits::{HISTORY_AGE_MS_MAX, HISTORY_CHANGES_MAX};
 use crate::reason::{Ending, RemovalReason};
 use crate::time::{Mono, millis};
 
+/// What a touch did to a user, as far as is known where it is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Was not there, and is.
+    Came,
+    /// Was there, and is.
+    Stays,
+    /// Is not there.
+    Went(Ending),
+}
+
 /// One touch. Kept small: a busy room remembers a thousand.
 #[derive(Debug, Clone)]
 struct Touch {
     number: u64,
     user: UserId,
+    came: bool,
     reason: Option<RemovalReason>,
     silent_ms: u32,
     at_s: u32,
@@ -37,12 +49,17 @@ impl Touched {
         self.floor
     }
 
-    /// Remembers that a user was touched under this number; with an ending if it went.
-    pub(crate) fn push(&mut self, number: u64, user: UserId, ending: Option<Ending>, now: Mono) {
+    /// Remembers that a user was touched under this number.
+    pub(crate) fn push(&mut self, number: u64, user: UserId, mark: Mark, now: Mono) {
+        let ending = match mark {
+            Mark::Went(ending) => Some(ending),
+            Mark::Came | Mark::Stays => None,
+        };
         let silent_ms = ending.map_or(0, |ending| millis(ending.silent_for));
         self.log.push_back(Touch {
             number,
             user,
+            came: mark == Mark::Came,
             reason: ending.map(|ending| ending.reason),
             silent_ms: u32::try_from(silent_ms).unwrap_or(u32::MAX),
             at_s: seconds(now),
@@ -65,6 +82,14 @@ impl Touched {
             }
         }
         Some(users)
+    }
+
+    /// The users touched after `from` as far as that is remembered, the latest first, each with its last mark.
+    /// Looks at no more than `most` touches.
+    pub(crate) fn latest(&self, from: u64, most: usize) -> impl Iterator<Item = (&UserId, Mark)> {
+        let mut known = BTreeSet::new();
+        let touches = self.log.iter().rev().take(most).take_while(move |touch| touch.number > from);
+        touches.filter(move |touch| known.insert(&touch.user)).map(|touch| (&touch.user, touch.mark()))
     }
 
     /// Forgets what is older than the age limit, and the oldest beyond the larger of the count limit and
@@ -92,6 +117,14 @@ impl Touched {
 }
 
 impl Touch {
+    fn mark(&self) -> Mark {
+        match self.ending() {
+            Some(ending) => Mark::Went(ending),
+            None if self.came => Mark::Came,
+            None => Mark::Stays,
+        }
+    }
+
     fn ending(&self) -> Option<Ending> {
         let silent_for = Duration::from_millis(self.silent_ms.into());
         self.reason.map(|reason| Ending { reason, silent_for })

@@ -1,5 +1,7 @@
 //! A view over two regions: union, own revisions, resume.
 
+use std::collections::BTreeSet;
+
 use presence_model::cursor::Cursor;
 use presence_model::id::RegionId;
 use presence_model::position::{Position, Revision};
@@ -135,8 +137,24 @@ impl Bench {
         }
         let rose = self.view.revision().0 - revision.0;
         assert!(rose <= 1 && (rose == 1) == (!changed.is_empty() || (revision.0 == 0 && rose == 1)));
+        if rose == 1 && revision.0 > 0 {
+            self.check_sample(revision, (&before, &after));
+        }
         self.past.push((self.view.revision(), after));
         assert_eq!(self.view.changed_since(self.view.revision()).unwrap().to, self.view.revision());
+    }
+
+    /// A sample names all who came, if there is room, and all who went; nobody who is as before.
+    fn check_sample(&self, from: ViewRevision, (before, after): (&List, &List)) {
+        let sample = self.view.sample(from, usize::MAX);
+        let joined: BTreeSet<_> = sample.joined.iter().map(|member| &member.user).collect();
+        let left: BTreeSet<_> = sample.left.iter().map(|removal| &removal.user).collect();
+        assert_eq!(joined, after.keys().filter(|user| !before.contains_key(*user)).collect());
+        assert!(before.keys().filter(|user| !after.contains_key(*user)).all(|user| left.contains(user)));
+        assert!(left.iter().all(|user| !after.contains_key(*user)));
+        assert!(sample.joined.iter().all(|member| after[&member.user] == *member));
+        let few = self.view.sample(from, 1);
+        assert_eq!((few.joined.len(), few.left.len()), (joined.len().min(1), left.len().min(1)));
     }
 
     fn check(&mut self) {

@@ -11,14 +11,14 @@ use jsonwebtoken::Algorithm;
 use jsonwebtoken::errors::{Error, ErrorKind};
 use presence_model::claim::{Action, Claims, TokenRefusal};
 use presence_model::id::{RoomId, UserId};
-use presence_model::limits::NAME_BYTES_MAX;
+use presence_model::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 use presence_model::record::TokenRef;
 use presence_model::time::StoreTime;
 use serde::{Deserialize, Deserializer};
 use smol_str::SmolStr;
 
 use super::jwks::{KeySet, KeysError};
-use crate::limits::{NUMERIC_DATE_MAX, TOKEN_BYTES_MAX};
+use crate::limits::NUMERIC_DATE_MAX;
 
 /// Verifies tokens against a set of keys that can be replaced at any time. Cheap to clone; clones share
 /// their keys. Upholds G10.

@@ -4,8 +4,8 @@ use presence_model::claim::{Action, Claims};
 use presence_model::id::{Generation, RoomId};
 use presence_model::limits::ROOMS_PER_CONNECTION_MAX;
 use presence_model::link::Token;
-use presence_model::reason::ReleaseReason;
 use presence_model::time::Mono;
+use presence_model::watch::Level;
 
 use super::super::requests::Request;
 use super::super::rooms::RoomKey;
@@ -40,7 +40,7 @@ impl Hub {
     pub(super) fn on_watch_message(
         &mut self,
         key: ConnKey,
-        (name, token, since): (RoomId, Token, Since),
+        (name, token, (since, level)): (RoomId, Token, (Since, Option<Level>)),
         verified: Verified,
         cx: &mut Cx<'_>,
     ) {
@@ -57,6 +57,7 @@ impl Hub {
                 if stay.session.is_none() {
                     self.take_token(key, room, (token, claims.token.ends), cx.now);
                 }
+                self.ask_for(key, room, level);
                 self.show_again(key, room, since, cx.now);
             }
             None if self.is_full(key) => {
@@ -64,6 +65,7 @@ impl Hub {
             }
             None => {
                 let room = self.stay(key, &name, (token, claims), cx.now);
+                self.ask_for(key, room, level);
                 self.show(key, room, since, cx.now);
             }
         }
@@ -95,7 +97,6 @@ impl Hub {
                 }
                 let told = Told::from(refusal);
                 self.refuse(key, (Some(name.clone()), told), &refusal.to_string(), cx);
-                self.close_if_last(key, told.code, cx);
                 None
             }
         }
@@ -106,7 +107,8 @@ impl Hub {
     }
 
     fn join_anew(&mut self, key: ConnKey, join: JoinMessage, claims: Claims, cx: &mut Cx<'_>) {
-        let JoinMessage { room: name, token, session, generation, profile, since, watch, client } = join;
+        let JoinMessage { room: name, token, session, generation, profile, since, watch, level, client } =
+            join;
         let room = self.stay(key, &name, (token, claims), cx.now);
         let request = self.request_join(key, room, cx.now);
         let session = Session {
@@ -124,6 +126,7 @@ impl Hub {
         }
         let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) else { return };
         stay.session = Some(Box::new(session));
+        stay.level = level;
         stay.showing = if watch { Showing::Later(since) } else { Showing::No };
     }
 
@@ -167,6 +170,7 @@ impl Hub {
             None => self.confirm(key, room, cx),
         }
         if join.watch {
+            self.ask_for(key, room, join.level);
             self.show_again(key, room, join.since, cx.now);
         }
         self.say_update(key, room, cx);
@@ -234,12 +238,20 @@ impl Hub {
         let room = self.rooms.enter(name);
         let ends = claims.token.ends;
         let warn_at = Some(warn_at(ends, self.link.store_time(now)));
-        let (showing, session) = (Showing::No, None);
-        let stay = Stay { room, user: claims.user, token, token_ends: ends, warn_at, showing, session };
+        let (showing, level, session) = (Showing::No, None, None);
+        let stay =
+            Stay { room, user: claims.user, token, token_ends: ends, warn_at, showing, level, session };
         if let Some(conn) = self.conns.get_mut(key) {
             conn.enter(stay);
         }
         room
+    }
+
+    /// What a connection wants to be shown of a room from here on.
+    fn ask_for(&mut self, key: ConnKey, room: RoomKey, level: Option<Level>) {
+        if let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) {
+            stay.level = level;
+        }
     }
 
     fn warm(&mut self, room: RoomKey, since: &Since, now: Mono) {
@@ -277,13 +289,5 @@ impl Hub {
             showing @ (Showing::No | Showing::Later(_)) => *showing = Showing::Later(since),
         }
         self.touch(key);
-    }
-
-    /// After a refusal: closes a connection that has no room left, if the refusal says so.
-    pub(in super::super) fn close_if_last(&mut self, key: ConnKey, code: ErrorCode, cx: &mut Cx<'_>) {
-        let last = self.conns.get(key).is_some_and(|conn| conn.stays.is_empty());
-        if let Some(close) = code.closes_with().filter(|_| last) {
-            self.close(key, close, ReleaseReason::TransportLost, cx);
-        }
     }
 }

@@ -146,11 +146,16 @@ fn refusals_of_the_core_have_their_code() {
     let mut world = World::linked();
     let stale = Refusal::StaleGeneration { given: Generation(1), stored: Generation(5) };
     let table = [
-        (LinkRefusal::Refused(stale), "stale_generation", Some(CloseCode::Superseded)),
-        (LinkRefusal::Unauthorized, "unauthorized", Some(CloseCode::Unauthorized)),
-        (LinkRefusal::Forbidden, "forbidden", Some(CloseCode::Forbidden)),
-        (LinkRefusal::Unavailable { retry_after: Duration::from_millis(300) }, "unavailable", None),
-        (LinkRefusal::BadRequest, "bad_request", None),
+        (LinkRefusal::Refused(stale), "stale_generation", CloseCode::Superseded),
+        (LinkRefusal::Refused(Refusal::TooManySessions), "too_many_sessions", CloseCode::Overloaded),
+        (LinkRefusal::Unauthorized, "unauthorized", CloseCode::Unauthorized),
+        (LinkRefusal::Forbidden, "forbidden", CloseCode::Forbidden),
+        (
+            LinkRefusal::Unavailable { retry_after: Duration::from_millis(300) },
+            "unavailable",
+            CloseCode::Silent,
+        ),
+        (LinkRefusal::BadRequest, "bad_request", CloseCode::Malformed),
     ];
     for (refusal, code, close) in table {
         let key = world.accept();
@@ -160,7 +165,10 @@ fn refusals_of_the_core_have_their_code() {
         world.refused(join.request, refusal);
         let frames = world.frames(key);
         assert_eq!((&frames[0]["t"], &frames[0]["code"]), (&json!("error"), &json!(code)));
-        assert_eq!(world.closed(key), close, "{code}");
+        world.pass_ms(4_999);
+        assert_eq!(world.closed(key), None, "{code}: another room may follow");
+        world.pass_ms(500);
+        assert_eq!(world.closed(key), Some(close), "{code}");
         if code == "stale_generation" {
             assert_eq!(frames[0]["generation"], 5);
         }
@@ -181,9 +189,66 @@ fn bad_tokens_are_refused_before_the_core_hears_of_them() {
     for (verified, close) in table {
         let key = world.accept();
         world.say_with(key, &join_text("ann", "r", Some(1), ""), verified);
+        world.pass_ms(4_999);
+        assert_eq!(world.closed(key), None, "other rooms may be on their way");
+        world.pass_ms(101);
         assert_eq!(world.closed(key), Some(close));
         assert!(world.take_joins().is_empty());
     }
+}
+
+/// In whichever order they are asked for, and whoever refuses: the rooms that are granted go on.
+#[test]
+fn a_refused_room_takes_no_other_one_with_it() {
+    let stale = Refusal::StaleGeneration { given: Generation(1), stored: Generation(5) };
+    let refusals = [
+        LinkRefusal::Unauthorized,
+        LinkRefusal::Forbidden,
+        LinkRefusal::Refused(stale),
+        LinkRefusal::Refused(Refusal::TooManySessions),
+    ];
+    for refusal in refusals {
+        for is_first in [true, false] {
+            let mut world = World::linked();
+            let key = world.accept();
+            let names = if is_first { ["refused", "good"] } else { ["good", "refused"] };
+            for name in names {
+                // The answer to one may come before the other is asked for.
+                world.say(key, "ann", &join_text("ann", name, Some(1), ""));
+                let join = world.take_join();
+                match name {
+                    "good" => world.granted(join.request, lease(1)),
+                    _ => world.refused(join.request, refusal),
+                }
+            }
+            let frames = world.frames(key);
+            let told = |kind: &str| {
+                frames.iter().find(|frame| frame["t"] == kind).map(|frame| frame["room"].clone())
+            };
+            assert_eq!((told("error"), told("joined")), (Some(json!("refused")), Some(json!("good"))));
+            world.live_ms(20_000, &[key]);
+            assert_eq!(world.closed(key), None, "{refusal} first: {is_first}");
+            assert_eq!(world.hub.counts().leases, 1);
+        }
+    }
+}
+
+#[test]
+fn a_bad_token_for_the_first_of_several_rooms_leaves_the_others() {
+    let mut world = World::linked();
+    let key = world.accept();
+    world.say_with(key, &join_text("ann", "r", Some(1), ""), Err(TokenRefusal::Signature));
+    world.pass_ms(2_000);
+    world.say(key, "ann", r#"{"t":"watch","room":"s","token":"t"}"#);
+    world.snapshot("s", &["bob"]);
+    world.live_ms(20_000, &[key]);
+    assert_eq!(kinds(&world.frames(key)), ["hello", "error", "snapshot"]);
+    assert_eq!(world.closed(key), None);
+    // A better token for the first is taken on the same connection.
+    world.say(key, "ann", &join_text("ann", "r", Some(2), ""));
+    let join = world.take_join();
+    world.granted(join.request, lease(1));
+    assert!(kinds(&world.frames(key)).contains(&"joined"));
 }
 
 #[test]

@@ -28,6 +28,8 @@ use crate::protocol::{ClientMessage, CloseCode, json};
 
 /// The store's clock is this far ahead of the hub's.
 pub(super) const STORE_START_MS: u64 = 1_790_000_000_000;
+/// Rooms of more members are numbers.
+pub(super) const LIST_MEMBERS: usize = 5_000;
 pub(super) const EPOCH: Epoch = Epoch { minted_ms: 1, random: 1 };
 
 pub(super) fn room(name: &str) -> RoomId {
@@ -109,6 +111,7 @@ impl World {
             region: region(),
             timings: timings(),
             cores: cores.iter().map(|name| core_address(name)).collect(),
+            list_members: LIST_MEMBERS,
             seed: 7,
         };
         Self {

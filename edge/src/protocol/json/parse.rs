@@ -6,10 +6,11 @@ use std::fmt;
 use bytes::Bytes;
 use presence_model::cursor::Cursor;
 use presence_model::id::{Generation, RoomId, SessionId};
-use presence_model::limits::{MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX};
+use presence_model::limits::{MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX, TOKEN_BYTES_MAX};
 use presence_model::link::Token;
 use presence_model::profile::{Profile, State, Status};
 use presence_model::view::ViewRevision;
+use presence_model::watch::Level;
 use presence_runtime::json::is_read_everywhere;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -61,6 +62,7 @@ struct Fields<'a> {
     state: Option<&'a RawValue>,
     since: Option<&'a RawValue>,
     watch: Option<&'a RawValue>,
+    level: Option<&'a RawValue>,
     client: Option<&'a RawValue>,
     at: Option<&'a RawValue>,
 }
@@ -89,6 +91,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                         "state" => &mut fields.state,
                         "since" => &mut fields.since,
                         "watch" => &mut fields.watch,
+                        "level" => &mut fields.level,
                         "client" => &mut fields.client,
                         "at" => &mut fields.at,
                         _ => {
@@ -129,6 +132,7 @@ impl<'a> Fields<'a> {
                 room: self.room()?,
                 token: self.token()?,
                 since: self.since()?,
+                level: self.level()?,
                 client: self.client()?,
             }),
             "update" => {
@@ -160,6 +164,7 @@ impl<'a> Fields<'a> {
             },
             since: self.since()?,
             watch: value::<bool>(self.watch, "watch: true or false")?.unwrap_or(true),
+            level: self.level()?,
             client: self.client()?,
         })
     }
@@ -173,6 +178,10 @@ impl<'a> Fields<'a> {
     fn token(&self) -> Result<Token, Refusal> {
         let token = value::<Text<'_>>(self.token, "token: a string")?
             .ok_or_else(|| Refusal::bad("token is missing"))?;
+        if token.0.len() > TOKEN_BYTES_MAX {
+            let message = format!("token has at most {TOKEN_BYTES_MAX} bytes");
+            return Err(Refusal { code: ErrorCode::TooLarge, message });
+        }
         Ok(Token(SmolStr::new(&*token.0)))
     }
 
@@ -205,6 +214,17 @@ impl<'a> Fields<'a> {
             None | Some("") => Since::Nowhere,
             Some(text) => Cursor::decode(text).map_or(Since::Unreadable, Since::Cursor),
         })
+    }
+
+    fn level(&self) -> Result<Option<Level>, Refusal> {
+        let wanted = "level: members or count";
+        value::<Text<'_>>(self.level, wanted)?
+            .map(|word| match &*word.0 {
+                "members" => Ok(Level::Members),
+                "count" => Ok(Level::Count),
+                _ => Err(Refusal::bad(format!("{wanted} is expected"))),
+            })
+            .transpose()
     }
 
     fn client(&self) -> Result<SmolStr, Refusal> {

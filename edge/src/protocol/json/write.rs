@@ -6,13 +6,13 @@ use presence_model::change::Removal;
 use presence_model::cursor::Cursor;
 use presence_model::id::{RoomId, UserId};
 use presence_model::limits::{
-    MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX, SESSION_CHARS_MAX, SESSION_CHARS_MIN,
-    SNAPSHOT_PAGE_BYTES_MAX, STATE_BYTES_MAX,
+    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, ROOMS_PER_CONNECTION_MAX, SESSION_CHARS_MAX, SESSION_CHARS_MIN,
+    SNAPSHOT_PAGE_BYTES_MAX, STATE_BYTES_MAX, TOKEN_BYTES_MAX,
 };
 use presence_model::profile::Member;
 use presence_model::replica::Freshness;
 use presence_model::time::millis;
-use presence_model::view::{ViewDelta, ViewRevision};
+use presence_model::view::{Sample, ViewDelta, ViewRevision};
 
 use crate::protocol::{Payload, ServerMessage};
 
@@ -78,11 +78,11 @@ fn string(out: &mut Vec<u8>, text: &str) {
 #[must_use]
 pub fn message(message: &ServerMessage) -> Payload {
     match message {
-        ServerMessage::Hello { connection, heartbeat, reconnect } => Object::new("hello")
+        ServerMessage::Hello { connection, heartbeat, reconnect, list_members } => Object::new("hello")
             .text("connection", &connection.to_string())
             .number("heartbeat_ms", millis(*heartbeat))
             .number("reconnect_ms", millis(*reconnect))
-            .raw("limits", limits().as_bytes())
+            .raw("limits", limits(*list_members).as_bytes())
             .end(),
         ServerMessage::Joined { room, session, generation, since, resumed, timings } => Object::new("joined")
             .text("room", room.as_str())
@@ -132,10 +132,11 @@ pub fn message(message: &ServerMessage) -> Payload {
     }
 }
 
-fn limits() -> String {
+fn limits(list_members: usize) -> String {
     format!(
-        "{{\"message_bytes\":{MESSAGE_BYTES_MAX},\"state_bytes\":{STATE_BYTES_MAX},\"rooms\":{ROOMS_PER_CONNECTION_MAX},\
-         \"session_chars\":[{SESSION_CHARS_MIN},{SESSION_CHARS_MAX}]}}"
+        "{{\"message_bytes\":{MESSAGE_BYTES_MAX},\"token_bytes\":{TOKEN_BYTES_MAX},\"state_bytes\":{STATE_BYTES_MAX},\
+         \"name_bytes\":{NAME_BYTES_MAX},\"session_chars\":[{SESSION_CHARS_MIN},{SESSION_CHARS_MAX}],\
+         \"rooms\":{ROOMS_PER_CONNECTION_MAX},\"list_members\":{list_members}}}"
     )
 }
 
@@ -155,10 +156,17 @@ pub fn delta(room: &RoomId, delta: &ViewDelta) -> Payload {
     object.end()
 }
 
-/// Writes a number of members.
+/// Writes a number of members, and some of those who came and went.
 #[must_use]
-pub fn count(room: &RoomId, revision: ViewRevision, count: u64) -> Payload {
-    Object::new("count").text("room", room.as_str()).number("rev", revision.0).number("count", count).end()
+pub fn count(room: &RoomId, revision: ViewRevision, count: usize, sample: &Sample) -> Payload {
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    let object = Object::new("count").text("room", room.as_str()).number("rev", revision.0);
+    let mut object = object.number("count", count);
+    object.key("joined");
+    list(&mut object.0, &sample.joined, member);
+    object.key("left");
+    list(&mut object.0, &sample.left, removal);
+    object.end()
 }
 
 fn list<T>(out: &mut Vec<u8>, items: &[T], write: fn(&mut Vec<u8>, &T)) {

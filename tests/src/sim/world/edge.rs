@@ -32,6 +32,7 @@ impl World {
             region: self.region.clone(),
             timings: self.timings,
             cores: (0..self.cores.len()).map(address_of).collect(),
+            list_members: 5_000,
             seed: self.rng.random(),
         });
         self.edges[index] = Some(Edge {

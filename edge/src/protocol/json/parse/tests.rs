@@ -162,3 +162,45 @@ fn a_cursor_that_cannot_be_read_is_no_error() {
     assert!(matches!(watch(&cursor.encode()),
         Ok(ClientMessage::Watch { since: Since::Cursor(read), .. }) if read == cursor));
 }
+
+#[test]
+fn a_token_is_as_long_as_its_limit_at_most() {
+    let messages = |token: &str| {
+        [
+            format!(r#"{{"t":"join","room":"r","token":"{token}","session":"0123456789abcdef"}}"#),
+            format!(r#"{{"t":"watch","room":"r","token":"{token}"}}"#),
+            format!(r#"{{"t":"token","room":"r","token":"{token}"}}"#),
+        ]
+    };
+    for length in [TOKEN_BYTES_MAX - 1, TOKEN_BYTES_MAX] {
+        for text in messages(&"x".repeat(length)) {
+            assert!(parse(&text).is_ok(), "{length}");
+        }
+    }
+    for length in [TOKEN_BYTES_MAX + 1, MESSAGE_BYTES_MAX - 200] {
+        for text in messages(&"x".repeat(length)) {
+            let told = (ErrorCode::TooLarge, Some("r".to_owned()), "token has at most 4096 bytes".to_owned());
+            assert_eq!(refused(&text), told);
+        }
+    }
+}
+
+#[test]
+fn a_level_is_one_of_two_or_left_to_the_edge() {
+    let watch = |more: &str| parse(&format!(r#"{{"t":"watch","room":"r","token":"t"{more}}}"#));
+    for (more, expected) in [
+        ("", None),
+        (r#","level":null"#, None),
+        (r#","level":"members""#, Some(Level::Members)),
+        (r#","level":"count""#, Some(Level::Count)),
+    ] {
+        let Ok(ClientMessage::Watch { level, .. }) = watch(more) else { panic!("{more}") };
+        assert_eq!(level, expected);
+        let text = format!(r#"{{"t":"join","room":"r","token":"t","session":"0123456789abcdef"{more}}}"#);
+        assert_eq!(join(&text).level, expected);
+    }
+    for more in [r#","level":"all""#, r#","level":1"#] {
+        let Err(Unreadable::Error(code, Some(_), message)) = watch(more) else { panic!("{more}") };
+        assert_eq!((code, message.as_str()), (ErrorCode::BadRequest, "level: members or count is expected"));
+    }
+}

@@ -78,13 +78,66 @@ fn hello_names_the_connection_and_the_limits() {
         connection: ConnectionId(255),
         heartbeat: Duration::from_secs(15),
         reconnect: Duration::from_secs(5),
+        list_members: 5_000,
     }));
     assert_eq!(hello["connection"], "00000000000000ff");
     assert_eq!((&hello["heartbeat_ms"], &hello["reconnect_ms"]), (&json!(15_000), &json!(5_000)));
     assert_eq!(
         hello["limits"],
-        json!({"message_bytes":16_384,"state_bytes":1_024,"rooms":64,"session_chars":[16,64]})
+        json!({
+            "message_bytes": 16_384, "token_bytes": 4_096, "state_bytes": 1_024, "name_bytes": 255,
+            "session_chars": [16, 64], "rooms": 64, "list_members": 5_000,
+        })
     );
+}
+
+/// The pages that tell a limit have its name and its value in one row.
+#[test]
+fn the_pages_tell_the_limits_as_they_are() {
+    use crate::limits::*;
+    use presence_model::limits::*;
+    let pages =
+        [include_str!("../../../../../docs/protocol.md"), include_str!("../../../../../docs/semantics.md")];
+    let of_protocol: [(&str, u64); 16] = [
+        ("MESSAGE_BYTES_MAX", MESSAGE_BYTES_MAX as u64),
+        ("TOKEN_BYTES_MAX", TOKEN_BYTES_MAX as u64),
+        ("STATE_BYTES_MAX", STATE_BYTES_MAX as u64),
+        ("STATE_DEPTH_MAX", STATE_DEPTH_MAX as u64),
+        ("NAME_BYTES_MAX", NAME_BYTES_MAX as u64),
+        ("SESSION_CHARS_MIN", SESSION_CHARS_MIN as u64),
+        ("SESSION_CHARS_MAX", SESSION_CHARS_MAX as u64),
+        ("GENERATION_MAX", GENERATION_MAX),
+        ("CLIENT_NAME_BYTES_MAX", CLIENT_NAME_BYTES_MAX as u64),
+        ("ROOMS_PER_CONNECTION_MAX", ROOMS_PER_CONNECTION_MAX as u64),
+        ("SESSIONS_PER_MEMBER_MAX", SESSIONS_PER_MEMBER_MAX as u64),
+        ("LIST_MEMBERS_DEFAULT", LIST_MEMBERS_DEFAULT.into()),
+        ("SNAPSHOT_PAGE_BYTES_MAX", SNAPSHOT_PAGE_BYTES_MAX as u64),
+        ("FIRST_MESSAGE_WITHIN", FIRST_MESSAGE_WITHIN.as_secs()),
+        ("OUTBOX_FRAMES_MAX", OUTBOX_FRAMES_MAX as u64),
+        ("WRITE_WITHIN", WRITE_WITHIN.as_secs()),
+    ];
+    let of_semantics: [(&str, u64); 5] = [
+        ("NAME_BYTES_MAX", NAME_BYTES_MAX as u64),
+        ("HISTORY_CHANGES_MAX", HISTORY_CHANGES_MAX as u64),
+        ("TOMBSTONES_PER_ROSTER_MAX", TOMBSTONES_PER_ROSTER_MAX as u64),
+        ("CURSOR_REGIONS_MAX", CURSOR_REGIONS_MAX as u64),
+        ("LIST_MEMBERS_DEFAULT", LIST_MEMBERS_DEFAULT.into()),
+    ];
+    for (page, limits) in pages.into_iter().zip([&of_protocol[..], &of_semantics[..]]) {
+        for (name, value) in limits {
+            let row = page.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+            let told = row.unwrap_or_else(|| panic!("{name} is told nowhere"));
+            let numbers = told.split(|c: char| !c.is_ascii_digit());
+            assert!(
+                numbers.into_iter().any(|number| number == value.to_string()),
+                "{name} is {value}: {told}"
+            );
+        }
+    }
+    for (name, rate) in [("JOIN_RATE", JOIN_RATE), ("TALK_RATE", TALK_RATE), ("FLOOD_RATE", FLOOD_RATE)] {
+        let told = format!("{} at once, then {} a second", rate.burst, 1_000 / rate.interval.as_millis());
+        assert!(pages[0].contains(&format!("{told} | | `{name}`")), "{name}: {told}");
+    }
 }
 
 #[test]
@@ -164,9 +217,9 @@ fn pages_are_full_and_never_above_their_bound() {
 }
 
 #[test]
-fn a_count_is_a_number() {
+fn a_count_is_a_number_and_some_names() {
     assert_eq!(
-        read(&count(&room("r9"), ViewRevision(88), 51_234)),
-        json!({"t":"count","room":"r9","rev":88,"count":51_234})
+        read(&count(&room("r9"), ViewRevision(88), 51_234, &Sample::default())),
+        json!({"t":"count","room":"r9","rev":88,"count":51_234,"joined":[],"left":[]})
     );
 }
