@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Room(RoomArgs),
     /// Tell why a user is shown in a room, or why not.
     Explain(ExplainArgs),
+    /// Send an edge away: its clients come back elsewhere, then its process ends.
+    Drain(DrainArgs),
 }
 
 /// Where to run.
@@ -203,6 +205,35 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) core: CoreArgs,
+}
+
+/// Which edge to send away.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The edge does as if its process had been told to end; whoever starts it again is not this \
+                  command. It waits until the edge has gone, and may be ended before without harm.\n\n\
+                  Exit code: 0 it has gone; 1 no such edge, or no core answered; 75 it was still there when \
+                  the time was over.\n\n\
+                  Examples:\n  presence drain edge-1\n  presence drain edge-1 --json --within 2m"
+)]
+pub(crate) struct DrainArgs {
+    /// Name of the edge.
+    pub(crate) edge: String,
+    /// How long to wait until it has gone.
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5m")]
+    pub(crate) within: Duration,
+    /// Only tell it to go.
+    #[arg(long, conflicts_with = "within")]
+    pub(crate) no_wait: bool,
+    /// One JSON object a line instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; example: 5m"))
 }
 
 #[cfg(test)]

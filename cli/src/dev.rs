@@ -26,8 +26,9 @@ use presence_model::time::{millis, spoken};
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::refuse;
+use presence_runtime::descriptors;
 use presence_runtime::network::{Listener, Network};
-use presence_runtime::shutdown::Shutdown;
+use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tokens::{GeneratedKeys, Issuer, KeySet, Verifier};
 use tower::ServiceExt as _;
@@ -77,7 +78,8 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
         region: RegionId::new("local")?,
         timings: settings.timings,
     };
-    world.shutdown.end_on_signals()?;
+    descriptors::raise();
+    world.shutdown.end_on_signals(Hangup::Ends)?;
     let keys = GeneratedKeys::from_seed(rand::random());
     let verifier = Verifier::new(KeySet::parse(keys.jwks().as_bytes())?);
     let issuer = Issuer::from_pem(keys.key_pem())?;
@@ -102,8 +104,8 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
         admin: core.admin.unwrap_or(settings.admin),
     };
     let relay_ends = world.shutdown.child();
-    relay_ends
-        .spawn("relay", relay::run(listener, edge.listen, world.network.clone(), cuts, core_ends.token()));
+    let relayed = (world.network.clone(), world.clock.clone());
+    relay_ends.spawn("relay", relay::run(listener, edge.listen, relayed, cuts, core_ends.token()));
     announce(&settings, &addresses)?;
 
     let told = world.shutdown.token();
@@ -118,6 +120,8 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
         never = stopping => match never {},
         end = edge.finished(END_WITHIN) => end,
     };
+    // It may have gone by an operator's word: then so does all else.
+    world.shutdown.begin();
     core_ends.begin();
     let core_end = core.finished(END_WITHIN).await;
     edge_end.context("the edge")?;
@@ -160,6 +164,7 @@ impl World {
             admin: Some(dev.admin),
             region: self.region.clone(),
             name: "dev".to_owned(),
+            connections_max: CONNECTIONS_MAX,
             timings: self.timings,
             classes: dev.classes.clone(),
             seed: rand::random(),

@@ -2,6 +2,7 @@
 
 mod args;
 mod dev;
+mod drain;
 mod explain;
 mod keys;
 mod outcome;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Watch(args) => watch::run(args),
         Command::Room(args) => room::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Drain(args) => drain::run(args),
     };
     match done {
         Ok(code) => code,

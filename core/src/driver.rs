@@ -6,6 +6,8 @@
 mod audit;
 mod clock;
 mod commits;
+mod counts;
+mod edge_drains;
 mod edges;
 mod evictions;
 mod links;
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 use presence_model::claim::{Claims, TokenRefusal};
 use presence_model::class::{Graces, RoomTimings};
-use presence_model::id::{RegionId, RoomId, Roster, UserId};
+use presence_model::id::{EdgeName, Incarnation, RegionId, RoomId, Roster, UserId};
 use presence_model::lease::Shard;
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::member::Shortened;
@@ -45,6 +47,8 @@ use self::audit::Audits;
 pub use self::audit::{AuditNote, Finding};
 use self::clock::StoreClock;
 use self::commits::Commits;
+use self::counts::Counts;
+use self::edge_drains::EdgeDrains;
 use self::edges::Edges;
 use self::evictions::Evictions;
 use self::links::Links;
@@ -116,6 +120,8 @@ pub enum Input {
     Query(QueryKey, Query),
     /// An operator puts a user out of a room; answered by [`Answer::Evicted`].
     Evict(QueryKey, RoomId, UserId),
+    /// An operator sends an edge away: this run of it, or all; answered by [`Answer::Leaving`].
+    DrainEdge(QueryKey, EdgeName, Option<Incarnation>),
     /// The store answered.
     Store(StoreOp, Box<Result<Outcome, StoreFault>>),
     /// This process is to go: drain links and watches.
@@ -135,8 +141,8 @@ pub enum Effect {
     CloseLink(LinkKey, CloseReason),
     /// Tell a watcher; answered by `WatchReady` when written.
     Watch(WatchKey, Vec<WatchDown>),
-    /// End a watch that does not read.
-    CloseWatch(WatchKey),
+    /// End a watch.
+    CloseWatch(WatchKey, WatchEnd),
     /// Answer a question.
     Answer(QueryKey, Result<Answer, QueryRefusal>),
     /// A line of the transition log.
@@ -163,6 +169,20 @@ pub enum CloseReason {
     /// This process is going.
     #[error("draining")]
     Draining,
+}
+
+/// Why a watch is ended from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WatchEnd {
+    /// Its answers pile up unread.
+    #[error("the watcher does not read")]
+    TooSlow,
+    /// There are as many watches as may be.
+    #[error("too many watches, try again in {} ms", retry_after.as_millis())]
+    TooMany {
+        /// When to come again.
+        retry_after: Duration,
+    },
 }
 
 /// A question about a room.
@@ -239,6 +259,8 @@ pub enum Answer {
         /// How many sessions were put out, or kept from being brought back by their edge.
         sessions: usize,
     },
+    /// To [`Input::DrainEdge`]: the runs that go, at least one, and how many sessions each still holds.
+    Leaving(Vec<(Incarnation, usize)>),
 }
 
 /// All that is known of a user in a room.
@@ -267,6 +289,9 @@ pub enum QueryRefusal {
         /// When to ask again.
         retry_after: Duration,
     },
+    /// No such edge, or no such run of it.
+    #[error("no such edge is known")]
+    UnknownEdge,
 }
 
 /// One line of the transition log: enough to rebuild a session's life.
@@ -320,12 +345,14 @@ pub struct Driver {
     ops: StoreOps,
     links: Links,
     edges: Edges,
+    edge_drains: EdgeDrains,
     renewals: Renewals,
     releases: Releases,
     commits: Commits,
     transitions: Transitions,
     sweep: Sweep,
     rosters: Rosters,
+    counts: Counts,
     watchers: Watchers,
     queries: Queries,
     evictions: Evictions,
@@ -357,12 +384,14 @@ impl Driver {
             ops: StoreOps::default(),
             links: Links::default(),
             edges: Edges::default(),
+            edge_drains: EdgeDrains::default(),
             renewals: Renewals::default(),
             releases: Releases::default(),
             commits: Commits::default(),
             transitions: Transitions::default(),
             sweep: Sweep::new(settings.shards),
             rosters: Rosters::default(),
+            counts: Counts::default(),
             watchers: Watchers::default(),
             queries: Queries::default(),
             evictions: Evictions::default(),
@@ -392,6 +421,7 @@ impl Driver {
             Input::WatchClosed(key) => self.on_watch_closed(key),
             Input::Query(key, query) => self.on_query(key, query),
             Input::Evict(key, room, user) => self.on_evict(key, &room, &user),
+            Input::DrainEdge(key, name, edge) => self.on_drain_edge(key, name, edge),
             Input::Store(op, result) => self.on_store(op, *result),
             Input::Drain => self.drain(),
             Input::Tick => {}
@@ -411,6 +441,7 @@ impl Driver {
             self.commits.due(),
             self.sweep.due(),
             self.rosters.due(),
+            self.counts.due(),
             self.watchers.due(),
             self.queries.due(),
             self.revocations.due(),
@@ -429,6 +460,7 @@ impl Driver {
         self.now = now.max(self.now);
         if self.now.since(self.handled) > self.settings.timings.link_beat * SLEPT_BEATS {
             self.links.forgive(self.now);
+            self.watchers.forgive(self.now);
         }
         self.handled = self.now;
     }
@@ -449,8 +481,10 @@ impl Driver {
         self.ask_tail();
         self.start_reads();
         self.tell_lowered();
+        self.end_stalled_watches();
         self.serve_watchers();
         self.start_loads();
+        self.start_counts();
     }
 
     /// This process is to go: edges and watchers are told, and served until they have gone.

@@ -58,6 +58,14 @@ pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
 /// Rooms on one watch; more are refused, the watch stays. An edge of 50,000 connections, each in a room of
 /// its own, watches all its rooms on one stream. Some 3.4 kB each: a stream costs at most 220 MB.
 pub const ROOMS_PER_WATCH_MAX: usize = 65_536;
+/// What a watcher was handed must be taken by its transport within this: it is conflated until then, and
+/// started over if that reaches too far back. Beyond: the watch is ended; whoever comes back resumes.
+pub const WATCH_READ_WITHIN: Duration = Duration::from_secs(30);
+/// Rooms of all watches together, a room as often as it is watched: four edges as above. More are refused for
+/// a while, the watch stays.
+pub const ROOMS_WATCHED_MAX: usize = 4 * ROOMS_PER_WATCH_MAX;
+/// Watches at once: each edge, peer and service has one. Beyond: ended at once, to come again later.
+pub const WATCHES_MAX: usize = 4_096;
 /// Refusals that wait for a watcher that does not read; one more ends the watch.
 pub const WATCH_NOTES_MAX: usize = 1_024;
 /// Answers to requests with a malformed name that wait for a watcher to read them; beyond it, it is not
@@ -82,6 +90,8 @@ pub const LOWERED_TOLD_AFTER: Duration = Duration::from_millis(50);
 pub const QUERIES_MAX: usize = 4_096;
 /// Members or rooms in one answer, whatever was asked for.
 pub const QUERY_PAGE_MAX: usize = 1_000;
+/// Operators that wait to hear of an edge they sent away; more are answered `unavailable`.
+pub const EDGE_DRAINS_MAX: usize = 64;
 /// Evictions under way at once; more are answered `unavailable`.
 pub const EVICTIONS_MAX: usize = 1_024;
 /// How often what is revoked is read, and written again if the store lacks it.

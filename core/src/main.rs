@@ -13,9 +13,10 @@ use presence_core::store::redis::{RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
+use presence_runtime::descriptors;
 use presence_runtime::exit;
 use presence_runtime::network::Network;
-use presence_runtime::shutdown::Shutdown;
+use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tokens::KeyFile;
 
@@ -71,8 +72,9 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     if configuration.insecure {
         tracing::warn!("insecure: anybody who reaches {} is trusted", configuration.grpc);
     }
+    descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
-    shutdown.end_on_signals()?;
+    shutdown.end_on_signals(Hangup::Told)?;
     let store = match open_store(store, &clock, &shutdown).await {
         Ok(store) => store,
         Err(code) => return Ok(code),
@@ -85,6 +87,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         admin: Some(configuration.admin),
         region,
         name: configuration.name,
+        connections_max: descriptors::connections(usize::try_from(configuration.connections_max)?),
         timings,
         classes,
         seed: rand::random(),

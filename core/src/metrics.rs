@@ -120,6 +120,7 @@ pub fn verb(command: &Command) -> &'static str {
         Command::Link { .. } => "link",
         Command::Unlink { .. } => "unlink",
         Command::Forget { .. } => "forget",
+        Command::DrainEdge { .. } => "drain_edge",
         Command::Edges => "edges",
         Command::History { .. } => "history",
         Command::Tail { .. } => "tail",

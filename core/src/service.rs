@@ -5,16 +5,18 @@ mod link;
 mod presence;
 mod watch;
 
+use std::error::Error as _;
 use std::time::Duration;
 
-use presence_model::id::{RoomId, UserId};
+use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::tokens::Verifier;
+use tonic::Status;
 use tonic::service::Routes;
 
-use crate::driver::{Answer, Query, QueryRefusal};
+use crate::driver::{Answer, Query, QueryRefusal, WatchEnd};
 use crate::shell::{Handle, Stopped};
 
 /// What the services need.
@@ -37,6 +39,10 @@ impl Api {
         self.answered(self.handle.evict(room, user)).await
     }
 
+    async fn drain_edge(&self, name: EdgeName, edge: Option<Incarnation>) -> Result<Answer, ServiceError> {
+        self.answered(self.handle.drain_edge(name, edge)).await
+    }
+
     async fn answered(
         &self,
         asked: impl Future<Output = Result<Result<Answer, QueryRefusal>, Stopped>>,
@@ -55,16 +61,36 @@ impl From<QueryRefusal> for ServiceError {
     fn from(refusal: QueryRefusal) -> Self {
         match refusal {
             QueryRefusal::Unavailable { retry_after } => Self::Unavailable { retry_after },
+            QueryRefusal::UnknownEdge => Self::UnknownEdge,
         }
     }
 }
 
+impl From<WatchEnd> for ServiceError {
+    fn from(end: WatchEnd) -> Self {
+        match end {
+            WatchEnd::TooSlow => Self::TooSlow,
+            WatchEnd::TooMany { retry_after } => Self::RateLimited { retry_after },
+        }
+    }
+}
+
+/// What is wrong with a message that cannot be read, if a stream failed for that: whatever the transport
+/// reports has a source, and concerns the connection.
+fn breach(status: &Status) -> Option<ServiceError> {
+    let what = || format!("a message cannot be read: {}", status.message());
+    status.source().is_none().then(|| ServiceError::BadRequest(what()))
+}
+
 /// All services of a core, with health and reflection.
 pub(crate) async fn routes(api: Api) -> Result<Routes, tonic_reflection::server::Error> {
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(presence_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(presence_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // The messages are the same; tools older than 2023 ask under the older name only.
+    let (reflection, older_reflection) = (described().build_v1()?, described().build_v1alpha()?);
     let (health, health_service) = tonic_health::server::health_reporter();
     let edges = v1::edge_service_server::EdgeServiceServer::new(link::EdgeApi(api.clone()));
     let services =
@@ -77,5 +103,6 @@ pub(crate) async fn routes(api: Api) -> Result<Routes, tonic_reflection::server:
         .add_service(services)
         .add_service(operators)
         .add_service(health_service)
-        .add_service(reflection))
+        .add_service(reflection)
+        .add_service(older_reflection))
 }

@@ -24,6 +24,10 @@ use crate::store::redis::RedisSettings;
 /// Prefix of the environment variables: `PRESENCE_CORE__GRPC`.
 pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_CORE";
 
+/// Edges, peers and services have one or two connections each; more is a mistake, or not meant for a core.
+const CONNECTIONS_MAX: u32 = 65_536;
+const CONNECTIONS_DEFAULT: u32 = 4_096;
+
 /// Every key of the file.
 #[must_use]
 pub fn keys() -> Vec<Setting> {
@@ -33,6 +37,7 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("name", Kind::Text, "\"core-1\""),
         Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
+        Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "4096"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
     keys.extend(STORE_SETTINGS);
@@ -72,6 +77,9 @@ pub struct Flags {
     /// Keys that verify tokens; followed while running
     #[arg(long, value_name = "FILE")]
     pub jwks: Option<String>,
+    /// Connections of edges and services to take (4096)
+    #[arg(long, value_name = "COUNT")]
+    pub connections_max: Option<String>,
     /// Listen beyond loopback without TLS: anybody who reaches it is trusted
     #[arg(long)]
     pub insecure: bool,
@@ -101,6 +109,8 @@ pub struct Configuration {
     /// Keys that verify tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwks: Option<PathBuf>,
+    /// Connections of edges and services to take.
+    pub connections_max: u32,
     /// Whether to listen beyond loopback without protection.
     pub insecure: bool,
     /// Where leases are kept.
@@ -121,6 +131,7 @@ impl Default for Configuration {
             region: "local".to_owned(),
             name: "core".to_owned(),
             jwks: None,
+            connections_max: CONNECTIONS_DEFAULT,
             insecure: false,
             store: StoreTable::default(),
             timing: TimingSettings::default(),
@@ -204,6 +215,7 @@ impl Flags {
             .flag("region", "--region", self.region.as_deref())
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
+            .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
         self.timing.onto(self.store.onto(loader))
     }
@@ -234,6 +246,10 @@ pub struct Settings {
     pub region: RegionId,
     /// Name for people.
     pub name: String,
+    /// Connections of edges and services to take, as [`ServerSettings::connections_max`].
+    ///
+    /// [`ServerSettings::connections_max`]: presence_runtime::rpc::ServerSettings::connections_max
+    pub connections_max: usize,
     /// Timers.
     pub timings: Timings,
     /// Rooms with timers of their own.
@@ -276,6 +292,7 @@ mod tests {
         let flags = Flags {
             grpc: Some("0.0.0.0:4701".into()),
             admin: Some("here".into()),
+            connections_max: Some("0".into()),
             region: Some("x".repeat(300)),
             timing: TimingFlags { heartbeat: Some("20s".into()), ..TimingFlags::default() },
             logs: LogFlags { log: Some("a=b=c".into()), ..LogFlags::default() },
@@ -283,7 +300,16 @@ mod tests {
         };
         let mistakes = flags.check(std::iter::empty()).unwrap_err().to_string();
         let paths: Vec<&str> = mistakes.lines().filter_map(|line| line.split(" = ").next()).collect();
-        let expected = ["admin", "timing.lease_ttl", "timing.lease_ttl", "region", "grpc", "jwks", "--log"];
+        let expected = [
+            "admin",
+            "connections_max",
+            "timing.lease_ttl",
+            "timing.lease_ttl",
+            "region",
+            "grpc",
+            "jwks",
+            "--log",
+        ];
         assert_eq!(paths, expected, "{mistakes}");
         assert!(mistakes.contains("timing.lease_ttl = \"45s\" (the default): "), "{mistakes}");
         let nowhere = Flags { jwks: Some("/nowhere/jwks.json".into()), ..Flags::default() };

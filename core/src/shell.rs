@@ -8,7 +8,7 @@ mod task;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use presence_model::id::{EdgeName, RoomId, UserId};
+use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::task::DriverTask;
 use crate::driver::{
-    Answer, CloseReason, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, Verified, WatchKey,
+    Answer, CloseReason, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, Verified, WatchEnd, WatchKey,
 };
 use crate::limits::{DRIVER_INPUTS_MAX, LINK_DOWN_MAX};
 
@@ -43,8 +43,8 @@ pub enum LinkEvent {
 pub enum WatchEvent {
     /// Tell the watcher, then report with [`WatchWriter::written`].
     Down(Vec<WatchDown>),
-    /// End the stream: the watcher does not read.
-    TooSlow,
+    /// End the stream.
+    End(WatchEnd),
 }
 
 /// The driver's task is gone: the process is on its way out.
@@ -122,6 +122,18 @@ impl Handle {
     /// [`QueryRefusal`] inside: it may have happened, and may be asked for again; [`Stopped`] outside.
     pub async fn evict(&self, room: RoomId, user: UserId) -> Result<Result<Answer, QueryRefusal>, Stopped> {
         self.answered(|key| Input::Evict(key, room, user)).await
+    }
+
+    /// Sends an edge away, or asks how far that is.
+    ///
+    /// # Errors
+    /// [`QueryRefusal`] inside: it may have happened, and may be asked for again; [`Stopped`] outside.
+    pub async fn drain_edge(
+        &self,
+        name: EdgeName,
+        edge: Option<Incarnation>,
+    ) -> Result<Result<Answer, QueryRefusal>, Stopped> {
+        self.answered(|key| Input::DrainEdge(key, name, edge)).await
     }
 
     async fn answered(

@@ -108,7 +108,8 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     let routes = routes(api).await.map_err(|error| StartError::Reflection(error.to_string()))?;
     let observer = RequestObserver::new("core", &metrics, clock.clone());
     let server_stop = CancellationToken::new();
-    let serving = rpc::serve(grpc_listener, routes, ServerSettings::default(), observer, server_stop.clone());
+    let serves = ServerSettings { connections_max: settings.connections_max, ..ServerSettings::default() };
+    let serving = rpc::serve(grpc_listener, routes, serves, observer, server_stop.clone());
     tasks.spawn("grpc", async move {
         if let Err(error) = serving.await {
             tracing::error!(%error, "the gRPC server ended by itself");

@@ -91,6 +91,7 @@ impl Command {
             | Self::Link { .. }
             | Self::Unlink { .. }
             | Self::Forget { .. }
+            | Self::DrainEdge { .. }
             | Self::Unlist { .. }
             | Self::Revoke { .. }
             | Self::Tidy { .. } => true,
@@ -268,6 +269,14 @@ pub enum Command {
         edge: Incarnation,
         /// The link.
         link: LinkNumber,
+    },
+    /// Notes that an edge is to go; the note stays with it over later links. Of an edge that is not known
+    /// nothing is noted. Answer: [`Outcome::Done`].
+    DrainEdge {
+        /// Its name.
+        name: EdgeName,
+        /// One run; none: all that are known under this name.
+        edge: Option<Incarnation>,
     },
     /// Edges and their links. Answer: [`Outcome::Edges`].
     Edges,

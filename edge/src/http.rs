@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Shared};
-use crate::limits::{HANDSHAKE_WITHIN, HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX};
+use crate::limits::{HANDSHAKE_WITHIN, HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN};
 use crate::metrics::Accepts;
 use crate::ws::handshake::{self, Accepted, Origins};
 
@@ -123,7 +123,16 @@ impl Http {
             .max_buf_size(REQUEST_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        if let Some(Err(error)) = stop.run_until_cancelled(serving).await {
+        let served = tokio::select! {
+            biased;
+            served = serving => served,
+            () = stop.cancelled() => Ok(()),
+            () = self.shared.clock.sleep(REQUESTS_WITHIN) => {
+                self.accepts.late.inc();
+                Ok(())
+            }
+        };
+        if let Err(error) = served {
             if error.is_timeout() {
                 self.accepts.late.inc();
             }

@@ -130,6 +130,8 @@ pub enum Effect {
     Watch(WatchUp),
     /// Give the watch stream up: `WatchLost` is not reported for it.
     DropWatch,
+    /// An operator wants this process to go: answered by `Drain`, once nobody new is accepted.
+    Go,
     /// All is released: the process may exit.
     Drained,
 }

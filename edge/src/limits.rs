@@ -8,8 +8,6 @@ use presence_model::gate::Rate;
 pub const STATE_DEPTH_MAX: usize = 64;
 /// Release name of a client's software. Beyond: `bad_request`.
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
-/// A generation that every client language reads exactly (2^53 − 1). Beyond: `bad_request`.
-pub const GENERATION_MAX: u64 = (1 << 53) - 1;
 /// Control frames that wait while a connection's socket takes no more. Beyond: 4429 if the next one is an
 /// answer, since the client asks without reading; 1013 if it was not asked for.
 pub const OUTBOX_FRAMES_MAX: usize = 128;
@@ -69,6 +67,8 @@ pub const WRITE_WITHIN: Duration = Duration::from_secs(20);
 pub const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 /// A request must have arrived, and the next one on a connection that is kept, within this. Beyond: it is closed.
 pub const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// A transport that is no WebSocket lasts so long, however slowly its peer reads answers. Beyond: it is cut.
+pub const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 /// Head of a request in bytes: room for a browser's cookies. Beyond: 431.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Transports that are not WebSockets yet. Beyond: they wait in the kernel's queue.

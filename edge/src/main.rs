@@ -10,9 +10,10 @@ use presence_edge::start::{Deps, Running, start};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
+use presence_runtime::descriptors;
 use presence_runtime::exit;
 use presence_runtime::network::Network;
-use presence_runtime::shutdown::Shutdown;
+use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tokens::KeyFile;
 
@@ -59,8 +60,9 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     if configuration.insecure {
         tracing::warn!("insecure: whoever is on the way to {} can read tokens", configuration.listen);
     }
+    descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
-    shutdown.end_on_signals()?;
+    shutdown.end_on_signals(Hangup::Told)?;
     let verifier = key_file.verifier();
     let followed = shutdown.child();
     followed.spawn("keys", key_file.follow(clock.clone(), followed.token()));
@@ -69,7 +71,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         admin: Some(configuration.admin),
         origins: configuration.origins(),
         list_members: usize::try_from(configuration.list_members).context("list_members")?,
-        connections_max: usize::try_from(configuration.connections_max).context("connections_max")?,
+        connections_max: descriptors::connections(usize::try_from(configuration.connections_max)?),
         cores: configuration.core,
         region,
         edge,

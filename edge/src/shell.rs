@@ -7,6 +7,7 @@ use std::time::Duration;
 use presence_model::time::Mono;
 use presence_runtime::admin::Readiness;
 use presence_runtime::clock::Clock;
+use presence_runtime::shutdown::Shutdown;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,8 @@ pub(crate) struct HubTask {
     pub(crate) clock: Clock,
     pub(crate) metrics: EdgeMetrics,
     pub(crate) readiness: Readiness,
+    /// Begun when an operator wants this edge to go.
+    pub(crate) shutdown: Shutdown,
     /// Told once the link is up for the first time.
     pub(crate) linked: watch::Sender<bool>,
 }
@@ -180,6 +183,10 @@ impl Running {
                 }
             }
             Effect::DropWatch => links.drop_watch(),
+            Effect::Go => {
+                tracing::info!("an operator wants this edge to go");
+                self.task.shutdown.begin();
+            }
             Effect::Drained => self.drained = true,
         }
     }

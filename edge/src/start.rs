@@ -112,6 +112,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         clock: clock.clone(),
         metrics: edge_metrics,
         readiness: readiness.clone(),
+        shutdown: shutdown.clone(),
         linked,
     };
     let http = Arc::new(Http {

@@ -14,15 +14,16 @@ mod words;
 use std::time::Duration;
 
 use bytes::Bytes;
-use presence_model::id::{EdgeName, NameError, RegionId, RoomId, SessionId, UserId};
+use presence_model::id::{EdgeName, Generation, NameError, RegionId, RoomId, SessionId, UserId};
 use presence_model::lease::LeaseId;
+use presence_model::limits::GENERATION_MAX;
 use presence_model::link::Token;
 use presence_model::profile::{State, StateTooLarge};
 use presence_model::time::StoreTime;
 use smol_str::SmolStr;
 
 use crate::error::WireError;
-use crate::limits::{LABEL_BYTES_MAX, LEASES_MAX, TOKEN_BYTES_MAX};
+use crate::limits::{LABEL_BYTES_MAX, LEASES_MAX, SPAN_MS_MAX, TIME_MS_MAX, TOKEN_BYTES_MAX};
 
 pub use detail::{ended_session, session_detail};
 pub use link_up::{hello, hello_request};
@@ -139,11 +140,40 @@ fn span(field: Field, ms: u64) -> Result<Duration, WireError> {
     if ms == 0 {
         return Err(WireError::Rule { field, rule: "must be above 0" });
     }
+    pause(field, ms)
+}
+
+/// A span that somebody waits; `field` names it in the error.
+fn pause(field: Field, ms: u64) -> Result<Duration, WireError> {
+    if ms > SPAN_MS_MAX {
+        return Err(WireError::Rule { field, rule: "must be at most an hour, 3600000 ms" });
+    }
     Ok(Duration::from_millis(ms))
 }
 
-/// A time that is absent when 0.
-#[must_use]
-pub fn time(ms: u64) -> Option<StoreTime> {
-    (ms > 0).then_some(StoreTime(ms))
+/// How long ago something was; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Rule`] above [`TIME_MS_MAX`].
+pub fn age(field: Field, ms: u64) -> Result<Duration, WireError> {
+    time(field, ms).map(|time| Duration::from_millis(time.0))
+}
+
+/// A time by the store's clock; `field` names it in the error.
+///
+/// # Errors
+/// [`WireError::Rule`] above [`TIME_MS_MAX`].
+pub fn time(field: Field, ms: u64) -> Result<StoreTime, WireError> {
+    if ms > TIME_MS_MAX {
+        return Err(WireError::Rule { field, rule: "must be in milliseconds, before the year 10000" });
+    }
+    Ok(StoreTime(ms))
+}
+
+/// A generation that clients of every kind read exactly; `field` names it in the error.
+fn generation(field: Field, number: u64) -> Result<Generation, WireError> {
+    if number > GENERATION_MAX {
+        return Err(WireError::Rule { field, rule: "must be at most 9007199254740991" });
+    }
+    Ok(Generation(number))
 }

@@ -8,6 +8,10 @@ pub const UNANSWERED_MAX: usize = 1_024;
 pub const TOKEN_BYTES_MAX: usize = presence_model::limits::MESSAGE_BYTES_MAX;
 /// Bytes of a release or process name: printed in logs and kept per session, never a document.
 pub const LABEL_BYTES_MAX: usize = presence_model::limits::NAME_BYTES_MAX;
+/// The end of the year 9999 in milliseconds: a time above it is in another unit by mistake.
+pub const TIME_MS_MAX: u64 = 253_402_300_799_999;
+/// Timers and pauses: none of ours is as long as an hour, and a longer one would look like a stop.
+pub const SPAN_MS_MAX: u64 = 60 * 60 * 1000;
 /// Members touched by one delta, or listed by one page: far above what history remembers, and the
 /// largest that a decoder's 4 MiB could hold of short members.
 pub const MEMBERS_MAX: usize = 65_536;

@@ -29,6 +29,9 @@ pub enum ServiceError {
     /// The core does not know the edge's region, or one that a watcher names.
     #[error("the region is not known here")]
     UnknownRegion,
+    /// No edge of that name, or no such run of it, is known.
+    #[error("no edge of that name, or no such run of it, is known")]
+    UnknownEdge,
     /// A link with a higher number is known.
     #[error("a link with a higher number is known")]
     StaleLink,
@@ -83,6 +86,7 @@ impl ServiceError {
             Self::Unauthorized => (Code::Unauthenticated, ErrorReason::Unauthorized),
             Self::Forbidden => (Code::PermissionDenied, ErrorReason::Forbidden),
             Self::UnknownRegion => (Code::FailedPrecondition, ErrorReason::UnknownRegion),
+            Self::UnknownEdge => (Code::NotFound, ErrorReason::UnknownEdge),
             Self::StaleLink => (Code::FailedPrecondition, ErrorReason::StaleLink),
             Self::LinkSuperseded => (Code::Aborted, ErrorReason::LinkSuperseded),
             Self::LinkSilent => (Code::DeadlineExceeded, ErrorReason::LinkSilent),
@@ -105,6 +109,7 @@ impl ServiceError {
             | Self::Unauthorized
             | Self::Forbidden
             | Self::UnknownRegion
+            | Self::UnknownEdge
             | Self::StaleLink
             | Self::LinkSuperseded
             | Self::LinkSilent
@@ -127,6 +132,7 @@ impl ServiceError {
             ErrorReason::Unauthorized => Self::Unauthorized,
             ErrorReason::Forbidden => Self::Forbidden,
             ErrorReason::UnknownRegion => Self::UnknownRegion,
+            ErrorReason::UnknownEdge => Self::UnknownEdge,
             ErrorReason::StaleLink => Self::StaleLink,
             ErrorReason::LinkSuperseded => Self::LinkSuperseded,
             ErrorReason::LinkSilent => Self::LinkSilent,
@@ -178,6 +184,7 @@ impl From<WatchRefusal> for ServiceError {
             WatchRefusal::UnknownRegion => Self::UnknownRegion,
             WatchRefusal::Forbidden => Self::Forbidden,
             WatchRefusal::TooManyRooms => Self::TooManyRooms,
+            WatchRefusal::RateLimited { retry_after } => Self::RateLimited { retry_after },
             WatchRefusal::Unavailable { retry_after } => Self::Unavailable { retry_after },
         }
     }
@@ -210,6 +217,7 @@ mod tests {
             ServiceError::Unavailable { retry_after: RETRY },
             ServiceError::Draining,
             ServiceError::Internal,
+            ServiceError::UnknownEdge,
         ]
     }
 

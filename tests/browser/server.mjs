@@ -18,32 +18,34 @@ export const HEARTBEAT_MS = 1000;
 export const GRACE_MS = 1000;
 export const TTL_MS = 3000;
 
-/** Starts `presence dev` with short timers; gives its addresses and how to stop it. */
-export async function startDev(...more) {
-  const child = spawn(
-    path.join(target, "release", "presence"),
-    [
-      "dev", "--json", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-      "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s", ...more,
-    ],
-    { stdio: ["ignore", "pipe", "inherit"] },
-  );
+/** Where a binary of this workspace is. */
+export const binary = (name) => path.join(target, "release", name);
+
+/** Starts a binary; gives the addresses it prints and how to stop it. */
+export async function startProcess(name, args) {
+  const child = spawn(binary(name), args, { stdio: ["ignore", "pipe", "inherit"] });
   const [line] = await Promise.race([
     once(createInterface({ input: child.stdout }), "line"),
-    once(child, "exit").then(([code]) => Promise.reject(new Error(`presence dev ended with ${code}`))),
+    once(child, "exit").then(([code]) => Promise.reject(new Error(`${name} ended with ${code}`))),
   ]);
-  const addresses = JSON.parse(line);
-  return {
-    ...addresses,
-    http: addresses.playground.replace(/\/$/, ""),
-    async stop() {
-      child.kill("SIGTERM");
-      const timer = setTimeout(() => child.kill("SIGKILL"), 20_000);
-      const [code] = await once(child, "exit");
-      clearTimeout(timer);
-      return code;
-    },
+  let ended;
+  const stop = async () => {
+    child.kill("SIGTERM");
+    const timer = setTimeout(() => child.kill("SIGKILL"), 20_000);
+    const [code] = await once(child, "exit");
+    clearTimeout(timer);
+    return code;
   };
+  return { ...JSON.parse(line), stop: () => (ended ??= stop()) };
+}
+
+/** Starts `presence dev` with short timers; gives its addresses and how to stop it. */
+export async function startDev(...more) {
+  const dev = await startProcess("presence", [
+    "dev", "--json", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+    "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s", ...more,
+  ]);
+  return { ...dev, http: dev.playground.replace(/\/$/, "") };
 }
 
 /** Starts headless Chromium without anything that would call home. */

@@ -234,3 +234,18 @@ def test_a_cut_heals_after_a_while_that_can_be_waited_for(dev, span, code):
     query = urllib.parse.urlencode({"connection": "0123456789abcdef", "for": span})
     told, text = asked(dev, f"/dev/cut?{query}", "POST")
     assert told == code and ("24h" in text) == (code == 400), text
+
+
+def test_dev_ends_well_when_its_terminal_closes():
+    dev = Dev()
+    dev.process.send_signal(signal.SIGHUP)
+    assert dev.process.wait(20) == 0
+
+
+def test_dev_started_to_outlive_its_terminal_does_so():
+    # As nohup does it.
+    dev = Dev(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    dev.process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        dev.process.wait(1)
+    assert dev.stop() == 0

@@ -140,14 +140,56 @@ def test_health_and_reflection_are_served(channel):
     health = health_pb2_grpc.HealthStub(channel)
     answer = health.Check(health_pb2.HealthCheckRequest(service="presence.v1.PresenceService"), timeout=5)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    stub_path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
     from grpc_reflection.v1alpha import reflection_pb2
 
-    call = channel.stream_stream(
-        stub_path,
-        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
-        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
-    )
-    answers = call(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=5)
-    names = {service.name for service in next(answers).list_services_response.service}
-    assert {"presence.v1.EdgeService", "presence.v1.PresenceService", "presence.v1.AdminService"} <= names
+    # The messages of both versions are the same; older tools know the older name only.
+    for version in ("v1", "v1alpha"):
+        call = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        answers = call(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=5)
+        names = {service.name for service in next(answers).list_services_response.service}
+        assert {"presence.v1.EdgeService", "presence.v1.PresenceService", "presence.v1.AdminService"} <= names
+
+
+HELLO = {"edge": "by-hand", "incarnation": 7, "link_number": 1, "region": "local", "release": "test"}
+
+
+def error_info(error):
+    (details,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
+    return details
+
+
+@pytest.mark.parametrize("service", ["EdgeService/Link", "PresenceService/Watch"])
+def test_a_message_that_cannot_be_read_ends_the_stream_with_its_reason(channel, presence_v1, service):
+    first = []
+    if service == "EdgeService/Link":
+        link = presence_v1["link"]
+        first = [link.LinkRequest(hello=link.Hello(**HELLO)).SerializeToString()]
+    # A field of a length that is never reached.
+    call = channel.stream_stream(f"/presence.v1.{service}", request_serializer=bytes, response_deserializer=bytes)
+    answers = call(iter(first + [b"\x0a\x7f\x00"]), timeout=10)
+    with pytest.raises(grpc.RpcError) as ended:
+        for _ in answers:
+            pass
+    assert ended.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "cannot be read" in ended.value.details()
+    assert b"BAD_REQUEST" in error_info(ended.value)
+
+
+def test_a_watch_request_that_says_nothing_is_answered_and_the_watch_goes_on(channel, presence_v1):
+    watch = presence_v1["watch"]
+    services = presence_v1["watch_grpc"].PresenceServiceStub(channel)
+    opened = watch.OpenRoom(room="nobody", level=watch.WATCH_LEVEL_COUNT)
+    answers = services.Watch(iter([watch.WatchRequest(), watch.WatchRequest(open=opened)]), timeout=20)
+    told = {}
+    for answer in answers:
+        told[answer.WhichOneof("event")] = answer
+        if {"error", "count"} <= told.keys():
+            break
+    answers.cancel()
+    assert (told["error"].room, told["error"].error.reason) == ("", presence_v1["types"].ERROR_REASON_BAD_REQUEST)
+    assert "WatchRequest.message" in told["error"].error.message
+    assert told["count"].count.members == 0

@@ -229,6 +229,10 @@ impl Edge {
                 },
                 message = down.message() => match message? {
                     None => return Ok(Ended::Broken),
+                    Some(v1::LinkResponse { message: Some(Down::Drain(_)) }) => {
+                        up.send(request(Up::Bye(v1::Bye { moving: true }))).await?;
+                        return Ok(Ended::Broken);
+                    }
                     Some(v1::LinkResponse { message: Some(message) }) => self.hear(&up, message).await?,
                     Some(_) => {}
                 },
@@ -299,7 +303,7 @@ impl Edge {
                     lock(&self.report).ended.push((user, reason));
                 }
             }
-            Down::Welcome(_) | Down::Beat(_) | Down::Done(_) | Down::Drain(_) => {}
+            Down::Welcome(_) | Down::Beat(_) | Down::Done(_) | Down::Drain(_) | Down::DrainEdge(_) => {}
         }
         Ok(())
     }

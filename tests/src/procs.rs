@@ -1,9 +1,14 @@
 //! Real processes and real sockets, for what a simulation cannot know.
 
 mod client;
+mod observer;
 mod process;
+mod roamers;
 
 pub use client::Client;
+pub use observer::{Observer, Sight};
 pub use process::{
-    CoreOptions, Crowd, Keys, Process, Timers, binary_path, core, core_on, core_with, core_with_file, edge,
+    CoreOptions, Crowd, EdgeOptions, Keys, Process, Timers, binary_path, core, core_on, core_with,
+    core_with_file, edge, edge_with,
 };
+pub use roamers::{Roamers, Tally};

@@ -89,6 +89,7 @@ impl Core {
             admin: None,
             region: RegionId::new("local").expect("a name"),
             name: name.to_owned(),
+            connections_max: 64,
             timings: timings(),
             classes: presence_model::class::Classes::default(),
             seed: rand::random(),

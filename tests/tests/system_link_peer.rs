@@ -3,18 +3,70 @@
 use std::time::Duration;
 
 use presence_model::claim::Action;
+use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_proto::v1::link_request::Message as Up;
 use presence_proto::v1::link_response::Message as Down;
 use presence_tests::procs::{Keys, Process, Timers, core};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 use tonic::transport::Channel;
 
 const ROOM: &str = "lobby";
 const USER: &str = "anna";
 const SESSION: &str = "session-of-anna-1";
 const WITHIN: Duration = Duration::from_secs(10);
+
+/// An edge that breaks the contract is told what is wrong, and which rule it broke.
+#[tokio::test]
+async fn a_breach_ends_the_link_with_its_reason() -> anyhow::Result<()> {
+    let hello = v1::Hello { edge: "again".into(), region: "local".into(), ..v1::Hello::default() };
+    let unanswered = v1::UnansweredJoin {
+        room: ROOM.into(),
+        user: USER.into(),
+        session: SESSION.into(),
+        generation: Some(1 << 53),
+        connection: 1,
+    };
+    let release = |release: v1::Release| Up::Release(release);
+    let breaches = [
+        (Up::Hello(hello), "LinkRequest.hello"),
+        (Up::Renew(v1::Renew { batch: 1, leases: vec![0; 16_385] }), "Renew.leases"),
+        (Up::Renew(v1::Renew { batch: 1, leases: vec![u64::MAX] }), "Renew.leases"),
+        (Up::Leave(v1::Leave { room: "x".repeat(256), ..v1::Leave::default() }), "Leave.room"),
+        (Up::Join(v1::Join { room: ROOM.into(), ..v1::Join::default() }), "Join.token"),
+        (release(v1::Release { reason: 99, ..v1::Release::default() }), "Release.reason"),
+        (
+            release(v1::Release { unanswered: vec![unanswered], ..v1::Release::default() }),
+            "UnansweredJoin.generation",
+        ),
+    ];
+    for (breach, field) in breaches {
+        let mut peer = Peer::start().await?;
+        peer.say(breach).await?;
+        let end = peer.end().await?;
+        let Some(ServiceError::BadRequest(what)) = ServiceError::of(&end) else { panic!("{field}: {end:?}") };
+        assert_eq!(end.code(), Code::InvalidArgument);
+        assert!(what.starts_with(field), "{field}: {what}");
+    }
+    Ok(())
+}
+
+/// What only one client got wrong is refused to that client alone.
+#[tokio::test]
+async fn a_generation_beyond_the_highest_is_refused_and_the_link_goes_on() -> anyhow::Result<()> {
+    const HIGHEST: u64 = (1 << 53) - 1;
+    let mut peer = Peer::start().await?;
+    for beyond in [HIGHEST + 1, u64::MAX] {
+        assert_eq!(peer.refused(beyond).await?.code(), v1::RefusalCode::BadRequest);
+    }
+    peer.granted(HIGHEST - 1).await?;
+    peer.granted(HIGHEST).await?;
+    let last = peer.refused(HIGHEST - 1).await?;
+    assert_eq!((last.code(), last.stored_generation), (v1::RefusalCode::StaleGeneration, HIGHEST));
+    Ok(())
+}
 
 struct Peer {
     up: mpsc::Sender<v1::LinkRequest>,
@@ -57,6 +109,20 @@ impl Peer {
         Ok(Self { up, down, rooms, operator, keys, requests: 0, _core: core })
     }
 
+    /// Why the link ends.
+    async fn end(&mut self) -> anyhow::Result<tonic::Status> {
+        let ended = async {
+            loop {
+                match self.down.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => anyhow::bail!("it ended without a word"),
+                    Err(status) => return Ok(status),
+                }
+            }
+        };
+        tokio::time::timeout(WITHIN, ended).await?
+    }
+
     async fn say(&mut self, message: Up) -> anyhow::Result<()> {
         Ok(self.up.send(v1::LinkRequest { message: Some(message) }).await?)
     }
@@ -82,7 +148,7 @@ impl Peer {
             token: self.keys.token(USER, ROOM, Action::Join)?,
             session: SESSION.into(),
             generation: Some(generation),
-            connection: 100 + generation,
+            connection: generation.wrapping_add(100),
             ..v1::Join::default()
         };
         self.say(Up::Join(join)).await?;

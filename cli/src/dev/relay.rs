@@ -17,6 +17,8 @@ use tokio_util::task::TaskTracker;
 
 /// Bytes moved at once.
 const COPY_BYTES: usize = 16 * 1024;
+/// Once the edge has closed a connection, its client closes it as well within this span. Beyond: it is cut.
+const CLOSED_WITHIN: Duration = Duration::from_secs(3);
 
 /// The relayed connections that may be cut.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +83,7 @@ impl Cuts {
 pub(crate) async fn run(
     listener: Listener,
     edge: SocketAddr,
-    network: Network,
+    world: (Network, Clock),
     cuts: Cuts,
     stop: CancellationToken,
 ) {
@@ -94,12 +96,12 @@ pub(crate) async fn run(
         };
         match accepted {
             Ok((client, _)) => {
-                let (network, cuts, stop) = (network.clone(), cuts.clone(), stop.clone());
+                let (world, cuts, stop) = (world.clone(), cuts.clone(), stop.clone());
                 tasks.spawn(async move {
                     tokio::select! {
                         biased;
                         () = stop.cancelled() => {}
-                        () = relay(client, edge, network, cuts) => {}
+                        () = relay(client, edge, world, cuts) => {}
                     }
                 });
             }
@@ -113,14 +115,26 @@ pub(crate) async fn run(
     tasks.wait().await;
 }
 
-async fn relay(client: Stream, edge: SocketAddr, network: Network, cuts: Cuts) {
+async fn relay(client: Stream, edge: SocketAddr, (network, clock): (Network, Clock), cuts: Cuts) {
     let Ok(upstream) = network.connect(&edge.to_string()).await else { return };
     let Some(from) = upstream.as_tcp().and_then(|tcp| tcp.local_addr().ok()) else { return };
     let cut = cuts.opened(from);
     let (client_read, client_write) = split(client);
     let (edge_read, edge_write) = split(upstream);
     // One end closing closes the other; a cut connection tells neither.
-    tokio::join!(copy(client_read, edge_write, cut.clone()), copy(edge_read, client_write, cut));
+    let mut up = std::pin::pin!(copy(client_read, edge_write, cut.clone()));
+    let mut down = std::pin::pin!(copy(edge_read, client_write, cut));
+    tokio::select! {
+        biased;
+        () = &mut up => down.await,
+        () = &mut down => {
+            tokio::select! {
+                biased;
+                () = up => {}
+                () = clock.sleep(CLOSED_WITHIN) => {}
+            }
+        }
+    }
     cuts.closed(from);
 }
 

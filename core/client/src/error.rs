@@ -40,7 +40,9 @@ impl ClientError {
         match self {
             Self::Refused(error) => error.retry_after(),
             Self::Unreachable(_) | Self::TimedOut(_) => Some(Duration::ZERO),
-            Self::NotWatched(WatchRefusal::Unavailable { retry_after }) => Some(*retry_after),
+            Self::NotWatched(
+                WatchRefusal::Unavailable { retry_after } | WatchRefusal::RateLimited { retry_after },
+            ) => Some(*retry_after),
             Self::NotWatched(
                 WatchRefusal::BadRequest(_)
                 | WatchRefusal::UnknownRegion
@@ -51,6 +53,12 @@ impl ClientError {
             | Self::Contract(_)
             | Self::Ended => None,
         }
+    }
+
+    /// Whether no edge of that name, or no such run of it, is known.
+    #[must_use]
+    pub fn is_unknown_edge(&self) -> bool {
+        *self == Self::Refused(ServiceError::UnknownEdge)
     }
 
     /// Whether another core may answer right now.

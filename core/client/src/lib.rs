@@ -18,4 +18,4 @@ pub mod watch;
 pub use client::{Client, ClientSettings, Deps};
 pub use error::ClientError;
 pub use follow::{RoomChange, RoomStream, RoomUpdate};
-pub use query::{Counted, EndedSession, Explanation, RegionNow, RoomCount, RoomNow, SessionNow};
+pub use query::{Counted, EdgeDrain, EndedSession, Explanation, RegionNow, RoomCount, RoomNow, SessionNow};

@@ -1,5 +1,6 @@
 //! Questions: each is one read, asked of another core when one does not answer.
 
+mod drain;
 mod explain;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use presence_proto::{WireError, v1};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
+pub use self::drain::EdgeDrain;
 pub use self::explain::{EndedSession, Explanation, SessionNow};
 use crate::client::Client;
 use crate::error::ClientError;

@@ -96,12 +96,13 @@ impl Watcher {
         }
     }
 
-    /// Somebody has seen this of a room: asks the core to answer at or past it, naming the own position.
+    /// Somebody has seen this of a room: asks the core to answer at or past it, naming the own position, and
+    /// to tell what has happened since, if the view does not remember that.
     ///
-    /// Answered by [`Event::Answered`] when the view has come that far, or the core has shown that it
-    /// cannot: then the cursor was not of this history. Not answered while the region is stale. A cursor
-    /// is untrusted and may cost a question, at most four of them a beat and room. True if the answer is
-    /// still to come; false if the room is not open or the view is that far already.
+    /// Answered by [`Event::Answered`] when the view has come that far and remembers it, or the core has shown
+    /// that it cannot: then the cursor was not of this history, or too old. Not answered while the region is
+    /// stale. A cursor is untrusted and may cost a question, at most four of them a beat and room. True if the
+    /// answer is still to come; false if the room is not open or the view can answer already.
     pub fn catch_up(&mut self, room: &RoomId, cursor: &Cursor, now: Mono, effects: &mut Vec<Effect>) -> bool {
         let Some(watched) = self.rooms.get_mut(room) else { return false };
         let asks = watched.add_goals(cursor);

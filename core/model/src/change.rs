@@ -143,6 +143,12 @@ impl Change {
         }
     }
 
+    /// How many members more the roster has after this change: one, none or one less.
+    #[must_use]
+    pub fn adds(&self) -> i64 {
+        i64::from(self.record.is_some()) - i64::from(self.before.is_some())
+    }
+
     /// The digest of the roster after this change, given that before it.
     #[must_use]
     pub fn digest(&self, roster: Digest) -> Digest {
@@ -186,6 +192,8 @@ pub struct Committed {
     pub delta: Delta,
     /// What happened to the sessions, with the user of each.
     pub transitions: Vec<(UserId, Transition)>,
+    /// Members of the roster after it.
+    pub members: u64,
     /// When, by the store's clock.
     pub at: StoreTime,
 }
@@ -193,12 +201,12 @@ pub struct Committed {
 impl Committed {
     /// Tells a commit: its changes, one a member, were applied as the revision of `position`.
     ///
-    /// `digest` is that of the roster before it ([`Change::digest`] carries it on).
+    /// `digest` and `members` are those of the roster before it ([`Change::digest`] carries the one on).
     #[must_use]
     pub fn new<'a>(
         roster: Roster,
         position: Position,
-        digest: Digest,
+        (digest, members): (Digest, u64),
         changes: impl IntoIterator<Item = &'a Change>,
         at: StoreTime,
     ) -> Self {
@@ -210,8 +218,9 @@ impl Committed {
             removals: Vec::new(),
             digest,
         };
-        let mut transitions = Vec::new();
+        let (mut transitions, mut members) = (Vec::new(), members);
         for change in changes {
+            members = members.saturating_add_signed(change.adds());
             match change.visible() {
                 Some(Visible::Upsert(member)) => delta.upserts.push(member),
                 Some(Visible::Removal(removal)) => delta.removals.push(removal),
@@ -222,6 +231,6 @@ impl Committed {
         }
         delta.upserts.sort_unstable_by(|a, b| a.user.cmp(&b.user));
         delta.removals.sort_unstable_by(|a, b| a.user.cmp(&b.user));
-        Self { roster, delta, transitions, at }
+        Self { roster, delta, transitions, members, at }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smol_str::SmolStr;
 
-use crate::limits::{NAME_BYTES_MAX, SESSION_CHARS_MAX, SESSION_CHARS_MIN};
+use crate::limits::{GENERATION_MAX, NAME_BYTES_MAX, SESSION_CHARS_MAX, SESSION_CHARS_MIN};
 
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -216,10 +216,22 @@ number!(
 number!(
     /// Attempt counter of a session, raised by the client at each connect.
     ///
-    /// A lower or equal one never displaces a higher one (G6).
+    /// A lower or equal one never displaces a higher one (G6). At most
+    /// [`GENERATION_MAX`](crate::limits::GENERATION_MAX).
     Generation,
     "{}"
 );
+
+impl Generation {
+    /// The highest there is.
+    pub const MAX: Self = Self(GENERATION_MAX);
+
+    /// The next attempt; none after [`Self::MAX`].
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        (self < Self::MAX).then_some(Self(self.0.saturating_add(1)))
+    }
+}
 
 impl ConnectionId {
     /// Reads the 16 hexadecimal digits that [`fmt::Display`] writes.

@@ -10,6 +10,12 @@ pub const CLASSES_MAX: usize = 16;
 pub const SESSION_CHARS_MIN: usize = 16;
 /// A longer session id buys nothing and is stored for each session.
 pub const SESSION_CHARS_MAX: usize = 64;
+/// A generation that every client language reads exactly (2^53 − 1): JSON has no other numbers than doubles in
+/// most of them. A session that has got there gives its id up.
+pub const GENERATION_MAX: u64 = (1 << 53) - 1;
+/// A since further ahead of the store's clock is no member's: fail-overs step a clock by minutes. One within
+/// it stays, as it would else show as a change.
+pub const SINCE_AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// State rides in every snapshot of its room: one cursor or a few flags, not a document.
 pub const STATE_BYTES_MAX: usize = 1024;
 /// Tabs and devices of one user in one room; the oldest in grace gives way first.

@@ -266,4 +266,6 @@ pub enum LinkDown {
     },
     /// This core is going.
     Drain,
+    /// An operator wants this edge to go.
+    DrainEdge,
 }

@@ -20,7 +20,7 @@ use crate::delta::Delta;
 use crate::digest::Digest;
 use crate::id::{RegionId, UserId};
 use crate::limits::SAMPLED_TOUCHES_MAX;
-use crate::position::Position;
+use crate::position::{Position, Revision};
 use crate::profile::Member;
 use crate::replica::{
     Applied, Freshness, Mark, Moved, Outcome, Phase, Replica, SnapshotPage, Touch, Touched, removal,
@@ -61,9 +61,12 @@ pub struct Sample {
 pub enum Resume {
     /// By one collapsed delta.
     Delta(ViewDelta),
-    /// History does not reach back, or the cursor does not name every region heard of here, or a region
-    /// has unconfirmed members or was lost.
+    /// It is of another history, or does not name every region heard of here, or a region has unconfirmed
+    /// members or was lost.
     Snapshot,
+    /// It lies further back than is remembered here. Whoever this view is heard from may remember more:
+    /// a delta from there to where the view is answers it, and a snapshot otherwise.
+    Forgotten,
     /// The cursor is ahead of this view, or names a region never heard of: catch up first (ask the core,
     /// naming own position and cursor).
     Behind,
@@ -88,6 +91,8 @@ struct Part {
     region: RegionId,
     replica: Replica,
     marks: Marks,
+    /// Recalled from elsewhere: what happened after this revision is logged above that view revision.
+    recalled: Option<(Revision, ViewRevision)>,
 }
 
 /// A room as this process sees it.
@@ -112,9 +117,17 @@ impl View {
 
     /// Takes an event of a region; the view's revision rises if anybody is shown differently.
     ///
-    /// [`Applied::Gap`] and [`Applied::Differs`] concern that region only.
+    /// [`Applied::Gap`] and [`Applied::Differs`] concern that region only. A delta from further back than is
+    /// remembered is logged as well, though all of it may be known: cursors from there can be answered then.
     pub fn apply(&mut self, region: &RegionId, event: RegionEvent, now: Mono) -> Applied {
         let place = self.place(region);
+        let before = self.revision;
+        let recalled = match &event {
+            RegionEvent::Delta(delta) if self.parts[place].lacks(delta) => Some(delta.clone()),
+            RegionEvent::Delta(_) | RegionEvent::Page(_) | RegionEvent::Freshness(_) | RegionEvent::Lost => {
+                None
+            }
+        };
         let replica = &mut self.parts[place].replica;
         let outcome = match event {
             RegionEvent::Page(page) => replica.take_page(page),
@@ -122,10 +135,14 @@ impl View {
             RegionEvent::Freshness(freshness) => replica.take_freshness(freshness),
             RegionEvent::Lost => replica.take_lost(),
         };
-        match outcome.applied {
+        let applied = match outcome.applied {
             Applied::Shown(_) => Applied::Shown(self.record(place, outcome, now)),
             Applied::Known | Applied::Gap | Applied::Differs => outcome.applied,
+        };
+        if let Some(delta) = recalled {
+            self.recall(place, delta, (before, applied == Applied::Known), now);
         }
+        applied
     }
 
     /// The source of all regions cannot be heard from here: everything is stale, and its next word about
@@ -237,6 +254,12 @@ impl View {
         self.collect(from.0, self.revision.0).map(|delta| ViewDelta { from: Some(from), ..delta })
     }
 
+    /// Whether a cursor of this position in a region can be answered there.
+    #[must_use]
+    pub fn remembers(&self, region: &RegionId, position: Position) -> bool {
+        self.parts.iter().any(|part| part.region == *region && part.since(Some(position)).is_some())
+    }
+
     /// Some of those who came and who went in (from, now], the latest first, as far as that is remembered: at most
     /// `most` of each, found among the last [`SAMPLED_TOUCHES_MAX`](crate::limits::SAMPLED_TOUCHES_MAX) touches.
     #[must_use]
@@ -263,11 +286,17 @@ impl View {
             return Resume::Behind;
         }
         let mut from = self.revision;
+        let mut forgotten = false;
         for part in &self.parts {
-            match part.since(cursor.get(&part.region)) {
+            let shown = cursor.get(&part.region);
+            match part.since(shown) {
                 Some(mark) => from = from.min(mark),
+                None if part.is_past(shown) => forgotten = true,
                 None => return Resume::Snapshot,
             }
+        }
+        if forgotten {
+            return Resume::Forgotten;
         }
         // Beyond the own revision, too: touches that show nothing here may show there.
         self.collect(from.0, u64::MAX).map_or(Resume::Snapshot, Resume::Delta)
@@ -281,6 +310,7 @@ impl View {
         let floor = ViewRevision(self.touched.floor());
         for part in &mut self.parts {
             part.marks.fold(floor);
+            part.recalled.take_if(|(_, at)| *at < floor);
         }
     }
 
@@ -290,7 +320,8 @@ impl View {
             Err(place) => {
                 let (replica, marks) = (Replica::without_history(), Marks::default());
                 self.parts.reserve_exact(1);
-                self.parts.insert(place, Part { region: region.clone(), replica, marks });
+                let (region, recalled) = (region.clone(), None);
+                self.parts.insert(place, Part { region, replica, marks, recalled });
                 place
             }
         }
@@ -330,6 +361,27 @@ impl View {
         self.parts[place].mark(moved, untouched, self.revision);
         self.compact(now);
         shown
+    }
+
+    /// Remembers what a delta that begins before all that is remembered lists: from here on, as it touches
+    /// nobody who is not as it says. `known`: applying it has logged nothing.
+    fn recall(&mut self, place: usize, delta: Delta, (before, known): (ViewRevision, bool), now: Mono) {
+        let part = &mut self.parts[place];
+        let reached = Position { epoch: delta.epoch, revision: delta.to };
+        if part.replica.cursor() != Some(reached) {
+            return;
+        }
+        part.recalled = Some((delta.from, before));
+        if known {
+            let next = self.revision.0 + 1;
+            for member in delta.upserts {
+                self.touched.push(next, member.user, Mark::Stays, now);
+            }
+            for gone in delta.removals {
+                self.touched.push(next, gone.user, Mark::Went(gone.ending), now);
+            }
+            self.compact(now);
+        }
     }
 
     fn shown_differently(&self, place: usize, touched: &[Touch]) -> Vec<UserId> {
@@ -387,13 +439,33 @@ impl Part {
     /// From which view revision on everything that happened in the region after `shown` is logged.
     fn since(&self, shown: Option<Position>) -> Option<ViewRevision> {
         let (shown, own) = (shown?, self.replica.cursor()?);
-        if shown.epoch == own.epoch { self.marks.at(shown.revision) } else { None }
+        if shown.epoch != own.epoch {
+            return None;
+        }
+        let recalled = self.recalled.filter(|(from, _)| *from <= shown.revision);
+        self.marks.at(shown.revision).or(recalled.map(|(_, at)| at))
+    }
+
+    /// Whether it lies behind the copy, in the same history.
+    fn is_past(&self, shown: Option<Position>) -> bool {
+        let both = shown.zip(self.replica.cursor());
+        both.is_some_and(|(shown, own)| shown.epoch == own.epoch && shown.revision < own.revision)
+    }
+
+    /// Whether a delta reaches from further back than is remembered to where the copy is, or on.
+    fn lacks(&self, delta: &Delta) -> bool {
+        let from = Position { epoch: delta.epoch, revision: delta.from };
+        let reaches = self.replica.position().is_some_and(|own| delta.to >= own.revision);
+        self.is_past(Some(from)) && reaches && self.since(Some(from)).is_none()
     }
 
     fn mark(&mut self, moved: Moved, untouched: bool, at: ViewRevision) {
         match (moved, self.replica.position()) {
             (Moved::No, _) => {}
-            (Moved::Over, position) => self.marks.reset(position.map(|to| (to.revision, at))),
+            (Moved::Over, position) => {
+                self.marks.reset(position.map(|to| (to.revision, at)));
+                self.recalled = None;
+            }
             (Moved::On, Some(to)) if !untouched => self.marks.push(to.revision, at),
             (Moved::On, _) => {}
         }

@@ -34,9 +34,14 @@ pub struct OpenRoom {
     pub level: Level,
     /// At most one delta in this span.
     pub min_interval: Duration,
-    /// Somebody has seen this: answer at or past it. If the store itself is behind it, as far as that
-    /// is: progress says then that nothing was missed.
+    /// Somebody has seen this: the store is read before the answer, which is at or past it unless the
+    /// store itself is behind; then it is as far as that, and its position says so. Regions that are not
+    /// shown are not looked at.
     pub at_least: Option<Cursor>,
+    /// Somebody was here and comes to the watcher: beside the answer, and in each region of the same history
+    /// that has moved on, a delta from there to where the watcher is then. One that lists nobody and begins
+    /// where it ends: that is not remembered.
+    pub recall: Option<Cursor>,
 }
 
 /// From watcher to core.
@@ -63,6 +68,12 @@ pub enum WatchRefusal {
     /// As many rooms as one watch may have.
     #[error("too many rooms on one watch")]
     TooManyRooms,
+    /// As many rooms as all watches of this core may have together.
+    #[error("this core watches as many rooms as it may")]
+    RateLimited {
+        /// When to ask again.
+        retry_after: Duration,
+    },
     /// Cannot be read now.
     #[error("unavailable")]
     Unavailable {

@@ -13,13 +13,14 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_DRAIN_WITHIN, ADMIN_HEADER_WITHIN};
-use crate::network::{Listener, Stream};
+use crate::limits::{
+    ADMIN_CONNECTION_WITHIN, ADMIN_CONNECTIONS_MAX, ADMIN_DRAIN_WITHIN, ADMIN_HEADER_WITHIN,
+};
+use crate::network::{Listener, Places, Stream};
 use crate::telemetry::Metrics;
 
 /// Whether new work should be sent to this process part. Clones share it.
@@ -66,8 +67,9 @@ impl Readiness {
 
 /// Serves until `shutdown`, then lets open requests end within a second.
 ///
-/// At most [`ADMIN_CONNECTIONS_MAX`] connections are open; further ones wait to be accepted. Keep this
-/// running while draining, so that the drain can be watched: give it a token that is cancelled last.
+/// At most [`ADMIN_CONNECTIONS_MAX`] connections are open; for one more the oldest is cut, so that a probe
+/// is answered whoever else is there. None lasts longer than [`ADMIN_CONNECTION_WITHIN`]. Keep this running
+/// while draining, so that the drain can be watched: give it a token that is cancelled last.
 pub async fn serve(
     listener: Listener,
     metrics: Metrics,
@@ -75,20 +77,26 @@ pub async fn serve(
     clock: Clock,
     shutdown: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
+    let places = Places::new(ADMIN_CONNECTIONS_MAX);
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let accepting = async {
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        loop {
             let stream = match listener.accept().await {
                 Ok((stream, _peer)) => stream,
                 Err(error) => return tracing::error!(%error, "the admin listener is closed"),
             };
+            let Some(place) = places.take() else { continue };
             let answering = answer_all(stream, metrics.clone(), readiness.clone(), shutdown.clone());
-            let cut = cut.clone();
+            let (cut, clock) = (cut.clone(), clock.clone());
             connections.spawn(async move {
-                cut.run_until_cancelled(answering).await;
-                drop(place);
+                tokio::select! {
+                    biased;
+                    () = answering => {}
+                    () = cut.cancelled() => {}
+                    () = place.gives_way() => {}
+                    () = clock.sleep(ADMIN_CONNECTION_WITHIN) => {}
+                }
             });
         }
     };

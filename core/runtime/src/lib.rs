@@ -12,16 +12,19 @@
 //! | [`command_line`] | command-line mistakes as one line and exit code 64 | [`command_line::parse_or_exit`] |
 //! | [`telemetry`] | logs on standard error, a registry of metrics | [`telemetry::install`], [`telemetry::Metrics`] |
 //! | [`json`] | JSON that is read everywhere | [`json::is_read_everywhere`] |
+//! | [`descriptors`] | how many connections this process may have | [`descriptors::raise`], [`descriptors::connections`] |
 //! | [`exposure`] | loopback only, unless protected | [`exposure::require_loopback_unless`] |
 //! | [`release`] | name and version of this software | [`release::release`] |
 //!
 //! Nothing here is process-global except what says so ([`telemetry::install`],
-//! [`shutdown::Shutdown::end_on_signals`], [`command_line::parse_or_exit`]): those are for `main` alone.
+//! [`shutdown::Shutdown::end_on_signals`], [`command_line::parse_or_exit`], [`descriptors::raise`]): those are for
+//! `main` alone.
 
 pub mod admin;
 pub mod clock;
 pub mod command_line;
 pub mod config;
+pub mod descriptors;
 pub mod exit;
 pub mod exposure;
 pub mod json;

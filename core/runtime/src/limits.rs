@@ -16,10 +16,34 @@ pub const RELOAD_LOOK: Duration = Duration::from_secs(2);
 pub const LISTEN_BACKLOG: u32 = 4096;
 /// Pause before the next accept when descriptors or memory ran out, so that the loop does not spin.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections on the admin address: a scraper or two, probes, a curious person.
+/// Connections on the admin address: a scraper or two, probes, a curious person. For one more, the oldest is
+/// cut: a probe must be answered whoever else is there.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Within what an admin request must have arrived.
 pub const ADMIN_HEADER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a connection on the admin address may last, however slowly its peer reads: two scrapes.
+pub const ADMIN_CONNECTION_WITHIN: Duration = Duration::from_secs(60);
+/// Connections on a gRPC address: each edge, peer and service has one or two, so that a region has hundreds.
+/// Beyond: one that has asked for nothing yet is cut, or else the new one.
+pub const RPC_CONNECTIONS_MAX: usize = 4_096;
+/// A gRPC peer has said that it speaks HTTP/2 within this span of being accepted. Beyond: it is cut.
+pub const RPC_PREFACE_WITHIN: Duration = Duration::from_secs(5);
+/// A gRPC peer has made its first request within this span. Beyond: it is cut, and connects again once it has
+/// one. A pool that connects ahead of need does so twice a minute at most.
+pub const RPC_REQUEST_WITHIN: Duration = Duration::from_secs(30);
+/// A request has arrived in full and is answered, or its stream is opened, within this span: above what any
+/// answer of ours is waited for. Beyond: CANCELLED.
+pub const RPC_ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Requests and streams open at once on one gRPC connection: further ones wait at the client. An edge has two.
+pub const RPC_STREAMS_MAX: u32 = 1_024;
+/// What may be under way to the reader of one stream: enough for a region a continent away (2.5 MB/s at 100 ms),
+/// little enough that a reader that does not keep up is noticed soon. Beyond: the writer waits.
+pub const RPC_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same for all streams of a connection. The HTTP/2 library ends a connection when small frames that nobody
+/// has read yet weigh more than half of this, at 256 bytes each: so much that no stream alone gets there.
+pub const RPC_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Descriptors kept for what is no client: the store, cores, files, the admin address.
+pub const DESCRIPTORS_KEPT: u64 = 256;
 /// How long open admin requests may take to finish at shutdown.
 pub const ADMIN_DRAIN_WITHIN: Duration = Duration::from_secs(1);
 /// A larger configuration file is refused unread.

@@ -3,6 +3,7 @@
 //! A [`Network`] is handed to whoever listens or connects: TCP in binaries, anything that implements
 //! [`Simulated`] in a simulation. Streams are an enum, so that the TCP path costs no allocation.
 
+mod places;
 mod stream;
 mod tcp;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+pub use self::places::{Ear, Place, Places};
 pub use self::stream::{Duplex, Stream};
 use self::tcp::TcpAcceptor;
 

@@ -4,6 +4,7 @@
 //! layer. What is served or called is the caller's.
 
 mod client;
+mod connection;
 mod observe;
 mod server;
 

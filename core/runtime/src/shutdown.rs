@@ -24,6 +24,17 @@ pub struct Shutdown {
     panicked: Arc<AtomicUsize>,
 }
 
+/// What a hangup (SIGHUP) means to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hangup {
+    /// The terminal it is shown on is gone: it ends as at SIGTERM, unless hangups were ignored when it was
+    /// started (`nohup`).
+    Ends,
+    /// Somebody wants it to read its files again, as other servers do at this signal: it goes on, and says
+    /// what it does instead.
+    Told,
+}
+
 /// The end came, but not well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfinished {
@@ -119,25 +130,79 @@ impl Shutdown {
         }
     }
 
-    /// Begins the end at SIGTERM or SIGINT; a second signal exits the process at once. For `main` only.
+    /// Begins the end at SIGTERM or SIGINT; a second signal exits the process at once. A hangup does what
+    /// `hangup` says. For `main` only.
     ///
     /// # Errors
     /// The signal handlers cannot be installed.
-    pub fn end_on_signals(&self) -> std::io::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+    pub fn end_on_signals(&self, hangup: Hangup) -> std::io::Result<()> {
+        let mut signals = Signals::heard(hangup)?;
         let token = self.token.clone();
         // Not one of the owned tasks: it must outlive them, to hear the second signal while they end.
         tokio::spawn(async move {
-            let first = either(&mut terminate, &mut interrupt).await;
+            let first = signals.next().await;
             tracing::info!(signal = first, "ending; a second signal exits at once");
             token.cancel();
-            let second = either(&mut terminate, &mut interrupt).await;
+            let second = signals.next().await;
             tracing::warn!(signal = second, "exiting at once");
             std::process::exit(128 + second);
         });
         Ok(())
     }
+}
+
+/// The signals that are heard.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// None: the process was started to ignore it.
+    hangup: Option<(Signal, Hangup)>,
+}
+
+impl Signals {
+    fn heard(hangup: Hangup) -> std::io::Result<Self> {
+        let ignored =
+            std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status));
+        let hangup = match hangup {
+            Hangup::Ends if ignored => None,
+            Hangup::Ends | Hangup::Told => Some((signal(SignalKind::hangup())?, hangup)),
+        };
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup })
+    }
+
+    /// The next one that ends the process.
+    async fn next(&mut self) -> i32 {
+        loop {
+            let hangup = async {
+                match &mut self.hangup {
+                    Some((signal, meaning)) => {
+                        signal.recv().await;
+                        *meaning
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = self.terminate.recv() => return SignalKind::terminate().as_raw_value(),
+                _ = self.interrupt.recv() => return SignalKind::interrupt().as_raw_value(),
+                meaning = hangup => match meaning {
+                    Hangup::Ends => return SignalKind::hangup().as_raw_value(),
+                    Hangup::Told => tracing::info!(
+                        "a hangup changes nothing here: key files are followed by themselves, \
+                         other settings take a restart"
+                    ),
+                },
+            }
+        }
+    }
+}
+
+/// Whether a process of this status (`/proc/…/status`) ignores hangups: the first bit of the mask.
+fn ignores_hangup(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 impl Default for Shutdown {
@@ -150,14 +215,6 @@ impl fmt::Debug for Shutdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let begun = self.token.is_cancelled();
         f.debug_struct("Shutdown").field("begun", &begun).field("tasks", &self.tasks.len()).finish()
-    }
-}
-
-async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> i32 {
-    tokio::select! {
-        biased;
-        _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-        _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
     }
 }
 
@@ -205,6 +262,14 @@ mod tests {
         shutdown.spawn("driver", async { panic!("on purpose") });
         let end = shutdown.finished(&clock, Duration::from_secs(1)).await;
         assert_eq!(end, Err(Unfinished::Panicked { tasks: 2 }));
+    }
+
+    #[test]
+    fn ignored_hangups_are_read_from_the_mask() {
+        let status = |mask: &str| format!("Name:\tpresence\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
+        assert!(ignores_hangup(&status("0000000000000001")) && ignores_hangup(&status("0000000000001001")));
+        assert!(!ignores_hangup(&status("0000000000001000")) && !ignores_hangup(&status("")));
+        assert!(!ignores_hangup(""));
     }
 
     #[tokio::test]

@@ -197,6 +197,12 @@ impl Driver {
         }
     }
 
+    /// Looks at the store's edges with this input; false: a look is under way already.
+    pub(super) fn look_at_edges_now(&mut self) -> bool {
+        self.edges.look_at = self.now;
+        !self.edges.looking
+    }
+
     /// The store's edges: ours that are marked broken are linked again, lost ones shortened.
     pub(super) fn on_edges(&mut self, result: Result<Outcome, StoreFault>) {
         let now = self.now;
@@ -206,7 +212,10 @@ impl Driver {
             let settled = known.wish == Wish::Broken && known.asking.is_none() && known.write_at.is_none();
             !(settled && known.written.is_some_and(|at| now.since(at) > BREAKS_APART))
         });
-        let Ok(Outcome::Edges { now: store_now, edges }) = result else { return };
+        let Ok(Outcome::Edges { now: store_now, edges }) = result else {
+            return self.tend_edge_drains(None);
+        };
+        self.tend_edge_drains(Some(&edges));
         for state in edges {
             let Some(since) = state.broken_since else { continue };
             match self.links.of_edge(state.edge) {

@@ -27,6 +27,8 @@ struct Link {
     welcomed: bool,
     moving: bool,
     leaving: bool,
+    /// Told that it is to go.
+    sent_away: bool,
     /// When it was told to renew all last.
     renewed_all: Option<Mono>,
 }
@@ -83,6 +85,11 @@ impl Links {
         self.open.values().map(|link| link.next_beat).min()
     }
 
+    /// An edge is to be told that it is to go; false: it was, on this link.
+    pub(super) fn send_away(&mut self, key: LinkKey) -> bool {
+        self.open.get_mut(&key).is_some_and(|link| !std::mem::replace(&mut link.sent_away, true))
+    }
+
     /// This process did not run: the silence of that time is its own.
     pub(super) fn forgive(&mut self, now: Mono) {
         for link in self.open.values_mut() {
@@ -125,6 +132,7 @@ impl Driver {
             welcomed: false,
             moving: false,
             leaving: false,
+            sent_away: false,
             renewed_all: None,
         };
         self.links.open.insert(key, link);

@@ -201,6 +201,9 @@ impl Driver {
         for roster in rosters {
             self.tell_watchers(&roster);
         }
+        for (watch, roster) in self.counts.watchers(shard) {
+            self.watchers.touch(watch, &roster.room);
+        }
     }
 
     /// Nothing heard of the store for too long, or heard again.

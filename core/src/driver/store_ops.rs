@@ -18,6 +18,8 @@ pub(super) enum Pending {
     Registration(Incarnation, u64),
     /// The list of edges.
     Edges,
+    /// The note that an edge is to go, for whoever asked.
+    DrainEdge(QueryKey),
     /// Nothing depends on it: it is repeated by whoever asks.
     Unheeded,
     /// Renewals of a shard.
@@ -40,6 +42,8 @@ pub(super) enum Pending {
     Resume(WatchKey, RoomId, RegionId, u64),
     /// A step of a question.
     Query(QueryKey),
+    /// The number of members of a roster that is counted, in this state of the count.
+    Count(Roster, u64),
     /// A summary of a room for a question.
     Summary(QueryKey, RoomId),
     /// A page of what is revoked.
@@ -118,6 +122,7 @@ impl Driver {
             Command::Link { .. }
             | Command::Unlink { .. }
             | Command::Forget { .. }
+            | Command::DrainEdge { .. }
             | Command::Edges
             | Command::Tail { .. }
             | Command::Rooms { .. }
@@ -154,6 +159,7 @@ impl Driver {
             Pending::Unheeded => {}
             Pending::Registration(edge, serial) => self.on_registered(edge, serial, result),
             Pending::Edges => self.on_edges(result),
+            Pending::DrainEdge(key) => self.on_drain_noted(key, &result),
             Pending::Renew(shard) => self.on_renewed(shard, result),
             Pending::Release(key) => self.on_released(key, &result),
             Pending::Turn(shard) => self.on_turn(shard, result),
@@ -171,6 +177,7 @@ impl Driver {
             Pending::Audit(shard) => self.on_audited(shard, result),
             Pending::Disown(shard) => self.on_disowned(shard, &result),
             Pending::Query(key) => self.on_query_step(key, result),
+            Pending::Count(roster, serial) => self.on_counted(&roster, serial, result),
             Pending::Summary(key, room) => self.on_summary(key, room, result),
         }
     }

@@ -4,6 +4,8 @@
 mod audits;
 mod classes;
 mod cores;
+mod counting;
+mod edge_drains;
 mod edges;
 mod evictions;
 mod joins;

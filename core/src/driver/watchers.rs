@@ -12,11 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use presence_model::cursor::Cursor;
 use presence_model::id::{RegionId, RoomId, Roster};
 use presence_model::time::Mono;
-use presence_model::watch::{OpenRoom, WatchDown, WatchRefusal, WatchUp};
+use presence_model::watch::{Level, OpenRoom, WatchDown, WatchRefusal, WatchUp};
 
 use self::place::Place;
-use super::{Driver, Effect, WatchKey};
-use crate::limits::{ROOMS_PER_WATCH_MAX, WATCH_NOTES_MAX};
+use super::{Driver, Effect, WatchEnd, WatchKey};
+use crate::limits::{
+    ROOMS_PER_WATCH_MAX, ROOMS_WATCHED_MAX, WATCH_NOTES_MAX, WATCH_READ_WITHIN, WATCHES_MAX,
+};
 
 #[derive(Debug)]
 struct Watched {
@@ -33,6 +35,8 @@ struct Watch {
     rooms: BTreeMap<RoomId, Watched>,
     /// Whether everything given out is written.
     ready: bool,
+    /// When it was given what is not written yet.
+    handed: Mono,
     /// Rooms of which there may be something to tell.
     touched: BTreeSet<RoomId>,
     /// Rooms that are not answered yet: nothing is said to be complete before.
@@ -51,6 +55,8 @@ pub(super) struct Watchers {
     watches: BTreeMap<WatchKey, Watch>,
     /// Those that may have something to be sent.
     active: BTreeSet<WatchKey>,
+    /// Rooms of all of them.
+    rooms: usize,
     serial: u64,
 }
 
@@ -65,12 +71,22 @@ impl Watchers {
         }
     }
 
-    /// When something is due for a watcher that can take it.
+    /// When something is due for a watcher that can take it, or one that cannot is ended.
     pub(super) fn due(&self) -> Option<Mono> {
         let next = |watch: &Watch| {
+            if !watch.ready {
+                return watch.handed + WATCH_READ_WITHIN;
+            }
             watch.later.first().map_or(watch.progress_at, |(at, _)| watch.progress_at.min(*at))
         };
-        self.watches.values().filter(|watch| watch.ready).map(next).min()
+        self.watches.values().map(next).min()
+    }
+
+    /// This process did not run: what it did not hear of being written may be.
+    pub(super) fn forgive(&mut self, now: Mono) {
+        for watch in self.watches.values_mut() {
+            watch.handed = now;
+        }
     }
 
     /// All of them.
@@ -92,9 +108,14 @@ impl Watchers {
 impl Driver {
     /// A watcher came.
     pub(super) fn on_watch_opened(&mut self, key: WatchKey) {
+        if self.watchers.watches.len() >= WATCHES_MAX {
+            let retry_after = self.retry_after();
+            return self.out.push(Effect::CloseWatch(key, WatchEnd::TooMany { retry_after }));
+        }
         let watch = Watch {
             rooms: BTreeMap::new(),
             ready: true,
+            handed: self.now,
             touched: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             later: BTreeSet::new(),
@@ -119,31 +140,40 @@ impl Driver {
     fn open_room(&mut self, key: WatchKey, open: OpenRoom) {
         let Some(watch) = self.watchers.watches.get(&key) else { return };
         let room = open.room.clone();
-        let has_place = watch.rooms.contains_key(&room) || watch.rooms.len() < ROOMS_PER_WATCH_MAX;
+        let is_new = !watch.rooms.contains_key(&room);
+        let is_full = is_new && watch.rooms.len() >= ROOMS_PER_WATCH_MAX;
         if !open.home.iter().chain(&open.regions).all(|region| self.serves(region)) {
             return self.refuse_room(key, room, WatchRefusal::UnknownRegion);
         }
-        if !has_place {
+        if is_full {
             return self.refuse_room(key, room, WatchRefusal::TooManyRooms);
+        }
+        if is_new && self.watchers.rooms >= ROOMS_WATCHED_MAX {
+            let retry_after = self.retry_after();
+            return self.refuse_room(key, room, WatchRefusal::RateLimited { retry_after });
         }
         let regions = if open.regions.is_empty() { self.regions.clone() } else { open.regions.clone() };
         let place = |region: &RegionId| {
             let get = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.get(region));
-            (region.clone(), Place::new(get(&open.cursor), get(&open.at_least)))
+            (region.clone(), Place::new(get(&open.cursor), get(&open.at_least), get(&open.recall)))
         };
         let places = regions.iter().map(place).collect();
+        let level = open.level;
         let watched = Watched { open, regions: places, count: None, not_before: self.now };
         let again = self.watchers.watches.get_mut(&key).and_then(|watch| {
             watch.unanswered.insert(room.clone());
             watch.rooms.insert(room.clone(), watched)
         });
-        // Watched first and unwatched after: a room opened again keeps its copy.
+        self.watchers.rooms += usize::from(is_new);
+        // Attended to first and not any more after: a room opened again keeps its copy.
         for region in &regions {
-            self.watch_roster(&Roster { region: region.clone(), room: room.clone() }, key);
+            self.attend(level, &Roster { region: region.clone(), room: room.clone() }, key);
         }
-        for region in again.into_iter().flat_map(|again| again.regions.into_keys()) {
-            if !regions.contains(&region) {
-                self.unwatch_roster(&Roster { region, room: room.clone() }, key);
+        if let Some(again) = again {
+            for region in again.regions.into_keys() {
+                if again.open.level != level || !regions.contains(&region) {
+                    self.neglect(again.open.level, &Roster { region, room: room.clone() }, key);
+                }
             }
         }
         self.watchers.touch(key, &room);
@@ -155,10 +185,22 @@ impl Driver {
         self.close_room(key, &room);
         let Some(watch) = self.watchers.watches.get(&key) else { return };
         if watch.notes.len() >= WATCH_NOTES_MAX {
-            self.out.push(Effect::CloseWatch(key));
+            self.out.push(Effect::CloseWatch(key, WatchEnd::TooSlow));
             return self.on_watch_closed(key);
         }
         self.watchers.note(key, WatchDown::Refused { room, refusal });
+    }
+
+    /// Ends the watches that do not take what they were given.
+    pub(super) fn end_stalled_watches(&mut self) {
+        let stalled =
+            |(_, watch): &(&WatchKey, &Watch)| !watch.ready && watch.handed + WATCH_READ_WITHIN <= self.now;
+        let stalled: Vec<WatchKey> =
+            self.watchers.watches.iter().filter(stalled).map(|(key, _)| *key).collect();
+        for key in stalled {
+            self.out.push(Effect::CloseWatch(key, WatchEnd::TooSlow));
+            self.on_watch_closed(key);
+        }
     }
 
     fn close_room(&mut self, key: WatchKey, room: &RoomId) {
@@ -166,8 +208,25 @@ impl Driver {
         watch.touched.remove(room);
         watch.unanswered.remove(room);
         let Some(watched) = watch.rooms.remove(room) else { return };
+        self.watchers.rooms -= 1;
         for region in watched.regions.into_keys() {
-            self.unwatch_roster(&Roster { region, room: room.clone() }, key);
+            self.neglect(watched.open.level, &Roster { region, room: room.clone() }, key);
+        }
+    }
+
+    /// A watcher wants so much of a roster.
+    fn attend(&mut self, level: Level, roster: &Roster, key: WatchKey) {
+        match level {
+            Level::Members => self.watch_roster(roster, key),
+            Level::Count => self.count_roster(roster, key),
+        }
+    }
+
+    /// It does so no more.
+    fn neglect(&mut self, level: Level, roster: &Roster, key: WatchKey) {
+        match level {
+            Level::Members => self.unwatch_roster(roster, key),
+            Level::Count => self.uncount_roster(roster, key),
         }
     }
 
@@ -183,9 +242,10 @@ impl Driver {
     pub(super) fn on_watch_closed(&mut self, key: WatchKey) {
         self.watchers.active.remove(&key);
         let Some(watch) = self.watchers.watches.remove(&key) else { return };
+        self.watchers.rooms -= watch.rooms.len();
         for (room, watched) in watch.rooms {
             for region in watched.regions.into_keys() {
-                self.unwatch_roster(&Roster { region, room: room.clone() }, key);
+                self.neglect(watched.open.level, &Roster { region, room: room.clone() }, key);
             }
         }
     }

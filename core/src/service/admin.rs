@@ -1,7 +1,7 @@
 //! `AdminService`: what operators ask, and what they decide.
 
 use presence_model::class::DEFAULT_CLASS;
-use presence_model::id::UserId;
+use presence_model::id::{EdgeName, Incarnation, UserId};
 use presence_model::member;
 use presence_proto::status::ServiceError;
 use presence_proto::{convert, v1};
@@ -12,7 +12,7 @@ use super::presence::{bad, room};
 use crate::driver::{Answer, Explained, Query};
 use crate::story;
 
-/// Explanations and evictions.
+/// Explanations, evictions and edges sent away.
 #[derive(Debug)]
 pub(crate) struct AdminApi(pub(super) Api);
 
@@ -44,6 +44,26 @@ impl v1::admin_service_server::AdminService for AdminApi {
         };
         tracing::info!(%room, %user, sessions, "an operator put a user out");
         Ok(Response::new(v1::EvictResponse { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
+    }
+
+    async fn drain_edge(
+        &self,
+        request: Request<v1::DrainEdgeRequest>,
+    ) -> Result<Response<v1::DrainEdgeResponse>, Status> {
+        let asked = request.into_inner();
+        let name = EdgeName::new(asked.edge).map_err(|error| bad(&error.to_string()))?;
+        let run = asked.incarnation.map(Incarnation);
+        if run.is_none() {
+            tracing::info!(edge = %name, "an operator sends an edge away");
+        }
+        let Answer::Leaving(runs) = self.0.drain_edge(name, run).await? else {
+            return Err(ServiceError::Internal.into());
+        };
+        let told = |(edge, sessions): (Incarnation, usize)| v1::EdgeDrain {
+            incarnation: edge.0,
+            sessions: sessions as u64,
+        };
+        Ok(Response::new(v1::DrainEdgeResponse { runs: runs.into_iter().map(told).collect() }))
     }
 }
 

@@ -1,19 +1,21 @@
 //! `EdgeService`: one stream of an edge.
 
 use std::error::Error as _;
+use std::future::ready;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use presence_model::link::LinkUp;
 use presence_proto::status::ServiceError;
 use presence_proto::{convert, v1};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Api;
+use super::{Api, breach};
 use crate::driver::{CloseReason, LinkEnd, Verified};
 use crate::limits::HELLO_WITHIN;
 use crate::shell::{LinkEvent, LinkHandle};
@@ -35,33 +37,46 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
     ) -> Result<Response<Self::LinkStream>, Status> {
         let mut inbound = request.into_inner();
         let missing = || Status::from(ServiceError::BadRequest("the first message must be Hello".to_owned()));
-        let first = tokio::time::timeout(HELLO_WITHIN, inbound.message()).await.map_err(|_| missing())??;
+        let first = tokio::time::timeout(HELLO_WITHIN, inbound.message()).await.map_err(|_| missing())?;
+        let first = first.map_err(|status| breach(&status).map_or(status, Status::from))?;
         let hello = convert::hello(first.ok_or_else(missing)?)?;
         tracing::info!(edge = %hello.edge, incarnation = %hello.incarnation, link = %hello.link, "an edge links");
         let mut link =
             self.0.handle.open_link(hello).await.map_err(|_| Status::from(ServiceError::Draining))?;
         let events = link.take_events().expect("taken once");
         let over = CancellationToken::new();
-        let outbound = outbound(events, over.clone());
-        let reader = Reader { api: self.0.clone(), inbound, link, over };
+        let (end, why) = oneshot::channel();
+        let outbound = outbound(events, why, over.clone());
+        let reader = Reader { api: self.0.clone(), inbound, link, over, end };
         self.0.shutdown.spawn_one_of_many("link", reader.run());
         Ok(Response::new(outbound))
     }
 }
 
-/// What goes down; tells the reader when it is over, also when the transport drops it.
+/// What goes down, and behind it why the link is over; tells the reader when it is over, also when the
+/// transport drops it.
 fn outbound(
     events: mpsc::Receiver<LinkEvent>,
+    mut why: oneshot::Receiver<ServiceError>,
     over: CancellationToken,
 ) -> BoxStream<'static, Result<v1::LinkResponse, Status>> {
     let guard = over.drop_guard();
-    ReceiverStream::new(events)
-        .map(move |event| {
+    let told = ReceiverStream::new(events).map(|event| match event {
+        LinkEvent::Down(down) => Ok(down.into()),
+        LinkEvent::Close(reason) => Err(close_status(reason)),
+    });
+    let end = stream::once(async move {
+        match why.try_recv() {
+            Ok(why) => Some(Err(why.into())),
+            // The edge ended it.
+            Err(TryRecvError::Closed) => None,
+            // The driver did, without a word: too many words were waiting already.
+            Err(TryRecvError::Empty) => Some(Err(ServiceError::TooSlow.into())),
+        }
+    });
+    told.chain(end.filter_map(ready))
+        .inspect(move |_| {
             let _held = &guard;
-            match event {
-                LinkEvent::Down(down) => Ok(down.into()),
-                LinkEvent::Close(reason) => Err(close_status(reason)),
-            }
         })
         .boxed()
 }
@@ -82,44 +97,67 @@ struct Reader {
     inbound: Streaming<v1::LinkRequest>,
     link: LinkHandle,
     over: CancellationToken,
+    /// For why the link is over, if that is to be told. Sent or dropped before the driver hears of it.
+    end: oneshot::Sender<ServiceError>,
+}
+
+/// Why nothing more is read.
+enum End {
+    /// The edge ended it, or its transport did.
+    Theirs(LinkEnd),
+    /// The edge broke the contract.
+    Breach(ServiceError),
+    /// This core is going.
+    Stopping,
 }
 
 impl Reader {
     async fn run(mut self) {
-        let end = self.read().await;
+        let (end, why) = match self.read().await {
+            End::Theirs(end) => (end, None),
+            End::Breach(breach) => {
+                tracing::warn!(%breach, edge = %self.link.edge(), "an edge broke the contract");
+                (LinkEnd::Ours, Some(breach))
+            }
+            End::Stopping => (LinkEnd::Ours, Some(ServiceError::Draining)),
+        };
+        match why {
+            // An edge that is gone is told nothing.
+            Some(why) => drop(self.end.send(why)),
+            None => drop(self.end),
+        }
         tracing::info!(edge = %self.link.edge(), ?end, "a link ended");
         // Nobody is left to be told when the driver has stopped.
         let _ = self.link.closed(end).await;
     }
 
-    async fn read(&mut self) -> LinkEnd {
+    async fn read(&mut self) -> End {
         let stop = self.api.shutdown.token();
         loop {
             let message = tokio::select! {
                 biased;
-                () = stop.cancelled() => return LinkEnd::Ours,
+                () = stop.cancelled() => return End::Stopping,
                 // What came before the end of our side is heard, and so is why it ended.
                 message = self.inbound.message() => message,
-                () = self.over.cancelled() => return self.end_as_told().await,
+                () = self.over.cancelled() => return End::Theirs(self.end_as_told().await),
             };
             match message {
                 Ok(Some(message)) => match LinkUp::try_from(message) {
                     Ok(up) => {
                         let verified = verify(&self.api, &up);
                         if self.link.up(up, verified).await.is_err() {
-                            return LinkEnd::Ours;
+                            return End::Stopping;
                         }
                     }
                     Err(error) if error.may_skip() => {
                         tracing::debug!(%error, "skipped a message of a later version")
                     }
-                    Err(error) => {
-                        tracing::warn!(%error, edge = %self.link.edge(), "an edge broke the contract");
-                        return LinkEnd::Ours;
-                    }
+                    Err(error) => return End::Breach(error.into()),
                 },
-                Ok(None) => return LinkEnd::Broken,
-                Err(status) => return end_of(&status),
+                Ok(None) => return End::Theirs(LinkEnd::Broken),
+                Err(status) => {
+                    return breach(&status).map_or_else(|| End::Theirs(end_of(&status)), End::Breach);
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Status, Streaming};
 
-use super::Api;
+use super::{Api, breach};
 use crate::limits::NAMELESS_ERRORS_MAX;
 use crate::shell::{Stopped, WatchEvent, WatchHandle, WatchWriter};
 
@@ -25,23 +25,24 @@ pub(super) async fn open(api: &Api, inbound: Streaming<v1::WatchRequest>) -> Res
     let mut watch = api.handle.open_watch().await.map_err(|_| Status::from(ServiceError::Draining))?;
     let events = watch.take_events().expect("taken once");
     let over = CancellationToken::new();
-    let (told, refused) = mpsc::channel(NAMELESS_ERRORS_MAX);
+    let (tell, told) = mpsc::channel(NAMELESS_ERRORS_MAX);
     let outbound = Outbound {
         events,
-        refused,
+        told,
         writer: watch.writer(),
         pending: VecDeque::new(),
         owed: false,
         ended: false,
         _over: over.clone().drop_guard(),
     };
-    api.shutdown.spawn_one_of_many("watch", read(api.clone(), inbound, watch, over, told));
+    api.shutdown.spawn_one_of_many("watch", read(api.clone(), inbound, watch, over, tell));
     Ok(stream::unfold(outbound, Outbound::next).boxed())
 }
 
 struct Outbound {
     events: mpsc::Receiver<WatchEvent>,
-    refused: mpsc::Receiver<v1::WatchResponse>,
+    /// Answers to requests without a room, and why the watch is over.
+    told: mpsc::Receiver<Result<v1::WatchResponse, ServiceError>>,
     writer: WatchWriter,
     pending: VecDeque<v1::WatchResponse>,
     /// A portion was given to the transport and is not reported as written yet.
@@ -66,18 +67,21 @@ impl Outbound {
             }
             let end = tokio::select! {
                 biased;
-                Some(error) = self.refused.recv() => return Some((Ok(error), self)),
+                Some(told) = self.told.recv() => match told {
+                    Ok(error) => return Some((Ok(error), self)),
+                    Err(end) => end,
+                },
                 event = self.events.recv() => match event? {
                     WatchEvent::Down(events) => {
                         self.pending.extend(events.into_iter().map(Into::into));
                         self.owed = true;
                         continue;
                     }
-                    WatchEvent::TooSlow => ServiceError::TooSlow.into(),
+                    WatchEvent::End(end) => end.into(),
                 },
             };
             self.ended = true;
-            return Some((Err(end), self));
+            return Some((Err(end.into()), self));
         }
     }
 }
@@ -87,56 +91,54 @@ async fn read(
     mut inbound: Streaming<v1::WatchRequest>,
     watch: WatchHandle,
     over: CancellationToken,
-    told: mpsc::Sender<v1::WatchResponse>,
+    tell: mpsc::Sender<Result<v1::WatchResponse, ServiceError>>,
 ) {
     let stop = api.shutdown.token();
-    loop {
-        let message = tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            () = over.cancelled() => break,
-            message = inbound.message() => message,
-        };
-        let Ok(Some(message)) = message else {
-            // A watcher that half-closes has nothing more to ask for, but still wants to see.
-            if matches!(message, Ok(None)) {
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => {}
-                    () = over.cancelled() => {}
-                }
-            }
-            break;
-        };
-        let passed = match Asked::of(message) {
-            Asked::Up(up) => watch.up(up).await,
-            Asked::Malformed(room, what) => watch.malformed(room, what).await,
-            Asked::Nameless(error) => {
-                // Whoever does not read the answers is not read either.
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => break,
-                    () = over.cancelled() => break,
-                    sent = told.send(error) => sent.map_err(|_| Stopped),
-                }
-            }
-            Asked::Nothing => Ok(()),
-        };
-        if passed.is_err() {
-            break;
-        }
+    let end = tokio::select! {
+        biased;
+        () = stop.cancelled() => Some(ServiceError::Draining),
+        () = over.cancelled() => None,
+        end = read_all(&mut inbound, &watch, &tell) => end,
+    };
+    if let Some(end) = end {
+        // Told ahead of what still waits: whoever does not read that is not kept for it. One who does not
+        // even read answers has its stream ended without a word.
+        let _ = tell.try_send(Err(end));
     }
     // If the driver is gone, so are its watches.
     let _ = watch.closed().await;
+}
+
+/// Reads until there is nothing to be read; why the watch is over then, if it is for that.
+async fn read_all(
+    inbound: &mut Streaming<v1::WatchRequest>,
+    watch: &WatchHandle,
+    tell: &mpsc::Sender<Result<v1::WatchResponse, ServiceError>>,
+) -> Option<ServiceError> {
+    loop {
+        let passed = match inbound.message().await {
+            Ok(Some(message)) => match Asked::of(message) {
+                Asked::Up(up) => watch.up(up).await,
+                Asked::Malformed(room, what) => watch.malformed(room, what).await,
+                // Whoever does not read the answers is not read either.
+                Asked::Nameless(error) => tell.send(Ok(error)).await.map_err(|_| Stopped),
+            },
+            // A watcher that half-closes has nothing more to ask for, but still wants to see.
+            Ok(None) => std::future::pending().await,
+            Err(status) => return breach(&status),
+        };
+        if passed.is_err() {
+            return Some(ServiceError::Draining);
+        }
+    }
 }
 
 /// What a message of a watcher comes to. One that is malformed concerns its room only.
 enum Asked {
     Up(WatchUp),
     Malformed(RoomId, SmolStr),
-    /// The room's name is malformed itself, so no such room is watched.
+    /// The room's name is malformed itself, or there is none, so that no such room is watched.
     Nameless(v1::WatchResponse),
-    Nothing,
 }
 
 impl Asked {
@@ -150,10 +152,6 @@ impl Asked {
             Ok(up) => return Self::Up(up),
             Err(error) => error,
         };
-        if error.may_skip() {
-            tracing::debug!(%error, "skipped a message of a later version");
-            return Self::Nothing;
-        }
         match RoomId::new(&room) {
             Ok(room) => Self::Malformed(room, error.to_string().into()),
             Err(_) => Self::Nameless(room_error(room, &error.into())),

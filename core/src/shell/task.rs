@@ -113,6 +113,7 @@ impl DriverTask {
                     | Input::WatchReady(_)
                     | Input::Query(..)
                     | Input::Evict(..)
+                    | Input::DrainEdge(..)
                     | Input::Store(..)
                     | Input::Drain
                     | Input::Tick => {}
@@ -172,8 +173,8 @@ impl DriverTask {
                 self.links.remove(&key);
             }
             Effect::Watch(key, events) => self.tell_watch(key, WatchEvent::Down(events)),
-            Effect::CloseWatch(key) => {
-                self.tell_watch(key, WatchEvent::TooSlow);
+            Effect::CloseWatch(key, end) => {
+                self.tell_watch(key, WatchEvent::End(end));
                 self.watches.remove(&key);
             }
             Effect::Answer(key, answer) => {

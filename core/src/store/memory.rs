@@ -23,6 +23,8 @@ mod turn;
 
 use std::collections::BTreeMap;
 
+use presence_model::class::Graces;
+use presence_model::id::{Incarnation, LinkNumber, Roster};
 use presence_model::lease::Shard;
 use presence_model::limits::SHARDS_MAX;
 use presence_model::time::StoreTime;
@@ -153,6 +155,7 @@ impl Data {
             | Command::Link { .. }
             | Command::Unlink { .. }
             | Command::Forget { .. }
+            | Command::DrainEdge { .. }
             | Command::Unlist { .. }
             | Command::Revoke { .. }
             | Command::Tidy { .. } => self.write(command, now),
@@ -174,10 +177,7 @@ impl Data {
                 Ok(Outcome::Disowned { removed: self.shard_mut(shard)?.0.disown(leases, now) })
             }
             Command::Lose { shard, edge, link, broken_since, graces } => {
-                let is_stale = self.knows_newer(edge, link);
-                let state = self.shard_mut(shard)?.0;
-                let leases = if is_stale { 0 } else { state.lose(edge, broken_since, &graces, now) };
-                Ok(Outcome::Lost { leases })
+                self.lose(shard, (edge, link), (broken_since, &graces), now)
             }
             Command::Turn {
                 shard,
@@ -202,6 +202,10 @@ impl Data {
             }
             Command::Forget { edge, link } => {
                 self.forget_edge(edge, link);
+                Ok(Outcome::Done)
+            }
+            Command::DrainEdge { name, edge } => {
+                self.drain_edge(&name, edge);
                 Ok(Outcome::Done)
             }
             Command::Unlist { user, listed } => {
@@ -229,7 +233,20 @@ impl Data {
         }
     }
 
-    fn shard_of(&self, roster: &presence_model::id::Roster) -> &ShardState {
+    fn lose(
+        &mut self,
+        shard: Shard,
+        (edge, link): (Incarnation, LinkNumber),
+        (broken_since, graces): (StoreTime, &Graces),
+        now: StoreTime,
+    ) -> Result<Outcome, StoreFault> {
+        let is_stale = self.knows_newer(edge, link);
+        let state = self.shard_mut(shard)?.0;
+        let leases = if is_stale { 0 } else { state.lose(edge, broken_since, graces, now) };
+        Ok(Outcome::Lost { leases })
+    }
+
+    fn shard_of(&self, roster: &Roster) -> &ShardState {
         let shard = super::shard_of(roster, self.settings.shards);
         &self.shards[usize::from(shard.0)]
     }

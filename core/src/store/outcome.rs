@@ -105,7 +105,9 @@ pub struct EdgeState {
     pub core: u64,
     /// Since when it is broken; none: linked.
     pub broken_since: Option<StoreTime>,
-    /// How many leases are held through it, over all shards; counted for broken edges only.
+    /// Whether it is to go.
+    pub draining: bool,
+    /// How many leases are held through it, over all shards; counted for edges only that are broken or to go.
     pub leases: Option<usize>,
 }
 

@@ -128,6 +128,7 @@ impl Inner {
             Command::Link { edge, name, link, core } => self.link(edge, link, (name, core)).await,
             Command::Unlink { edge, link } => self.unlink(edge, link).await,
             Command::Forget { edge, link } => self.forget(edge, link).await,
+            Command::DrainEdge { name, edge } => self.drain_edge(&name, edge).await,
             Command::Edges => self.edges().await,
             Command::History { roster, after, count } => self.history(roster, after, count).await,
             Command::Tail { after, wait } => self.tail(after, wait).await,
@@ -183,6 +184,17 @@ impl Inner {
     ) -> Result<redis::Value, StoreFault> {
         let lane = &self.lanes.scripts;
         script.run(lane, key, arguments.as_slice()).await.map_err(|error| fault(&error, true))
+    }
+
+    /// A script that writes to these keys and no other.
+    async fn write_over(
+        &self,
+        script: &Script,
+        keys: &[String],
+        arguments: Arguments,
+    ) -> Result<redis::Value, StoreFault> {
+        let lane = &self.lanes.scripts;
+        script.run_over(lane, keys, arguments.as_slice()).await.map_err(|error| fault(&error, true))
     }
 }
 

@@ -229,7 +229,8 @@ impl Hub {
     }
 
     pub(super) fn on_link(&mut self, down: LinkDown, cx: &mut Cx<'_>) {
-        if !self.link.is_up() && !matches!(down, LinkDown::Welcome(_)) {
+        // A core may go before it has said welcome.
+        if !self.link.is_up() && !matches!(down, LinkDown::Welcome(_) | LinkDown::Drain) {
             return;
         }
         self.link.heard(cx.now);
@@ -255,6 +256,7 @@ impl Hub {
             }
             LinkDown::EndLease { lease, reason } => self.lease_ended(lease, reason, cx),
             LinkDown::Drain => self.leave(Fault::Drained, cx),
+            LinkDown::DrainEdge => cx.out.push(Effect::Go),
         }
     }
 

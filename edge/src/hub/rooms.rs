@@ -381,7 +381,7 @@ impl Rooms {
     fn refused(&mut self, name: &RoomId, refusal: WatchRefusal) {
         let Some(key) = self.find(name) else { return };
         match refusal {
-            WatchRefusal::Unavailable { .. } => {}
+            WatchRefusal::RateLimited { .. } | WatchRefusal::Unavailable { .. } => {}
             WatchRefusal::BadRequest(_)
             | WatchRefusal::UnknownRegion
             | WatchRefusal::Forbidden

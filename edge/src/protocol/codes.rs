@@ -112,7 +112,7 @@ impl From<&WatchRefusal> for Told {
             WatchRefusal::BadRequest(_) | WatchRefusal::UnknownRegion | WatchRefusal::TooManyRooms => {
                 ErrorCode::Unavailable.into()
             }
-            WatchRefusal::Unavailable { retry_after } => {
+            WatchRefusal::RateLimited { retry_after } | WatchRefusal::Unavailable { retry_after } => {
                 Self { code: ErrorCode::Unavailable, retry_after: Some(*retry_after), generation: None }
             }
         }

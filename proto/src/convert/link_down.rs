@@ -1,15 +1,12 @@
 //! From core to edge.
 
-use std::time::Duration;
-
 use presence_model::class::RoomTimings;
-use presence_model::id::Generation;
 use presence_model::link::{BatchId, GrantDown, LinkDown, LinkRefusal, RequestId, Welcome};
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
 
 use super::words::removal_reason;
-use super::{label, lease, lease_ids, leases, millis, required, span, time};
+use super::{generation, label, lease, lease_ids, leases, millis, pause, required, span, time};
 use crate::error::WireError;
 use crate::v1::{self, RefusalCode, join_result::Outcome, link_response::Message};
 
@@ -48,6 +45,7 @@ impl From<LinkDown> for v1::LinkResponse {
                 reason: v1::RemovalReason::from(reason).into(),
             }),
             LinkDown::Drain => Message::Drain(v1::Drain {}),
+            LinkDown::DrainEdge => Message::DrainEdge(v1::DrainEdge {}),
         };
         Self { message: Some(message) }
     }
@@ -62,7 +60,7 @@ impl TryFrom<v1::LinkResponse> for LinkDown {
             Some(Message::Welcome(welcome)) => Ok(Self::Welcome(welcome.try_into()?)),
             Some(Message::Beat(beat)) => Ok(Self::Beat {
                 sequence: beat.sequence,
-                store_time: StoreTime(beat.store_time_ms),
+                store_time: time("CoreBeat.store_time_ms", beat.store_time_ms)?,
                 store_reachable: beat.store_reachable,
             }),
             Some(Message::Join(join)) => Ok(Self::Joined {
@@ -79,20 +77,26 @@ impl TryFrom<v1::LinkResponse> for LinkDown {
             Some(Message::Done(done)) => Ok(Self::Done {
                 request: RequestId(done.request),
                 outcome: match done.refused {
-                    None => Ok(time(done.token_ends_ms)),
+                    None => Ok(token_end(done.token_ends_ms)?),
                     Some(refused) => Err(refused.try_into()?),
                 },
             }),
             Some(Message::RenewAll(all)) => {
-                Ok(Self::RenewAll { within: Duration::from_millis(all.renew_within_ms) })
+                Ok(Self::RenewAll { within: pause("RenewAll.renew_within_ms", all.renew_within_ms)? })
             }
             Some(Message::EndLease(end)) => Ok(Self::EndLease {
                 lease: lease("EndLease.lease", end.lease)?,
                 reason: removal_reason("EndLease.reason", end.reason)?,
             }),
             Some(Message::Drain(_)) => Ok(Self::Drain),
+            Some(Message::DrainEdge(_)) => Ok(Self::DrainEdge),
         }
     }
+}
+
+/// 0: there was no token.
+fn token_end(ms: u64) -> Result<Option<StoreTime>, WireError> {
+    time("Done.token_ends_ms", ms).map(|ends| (ms > 0).then_some(ends))
 }
 
 impl From<Welcome> for v1::Welcome {
@@ -119,12 +123,16 @@ impl TryFrom<v1::Welcome> for Welcome {
         let smallest = wire.heartbeat_min_ms;
         Ok(Self {
             heartbeat,
-            heartbeat_min: if smallest == 0 { heartbeat } else { Duration::from_millis(smallest) },
+            heartbeat_min: if smallest == 0 {
+                heartbeat
+            } else {
+                span("Welcome.heartbeat_min_ms", smallest)?
+            },
             lease_ttl: span("Welcome.lease_ttl_ms", wire.lease_ttl_ms)?,
             grace: span("Welcome.grace_ms", wire.grace_ms)?,
             link_beat: span("Welcome.link_beat_ms", wire.link_beat_ms)?,
             edge_lost: span("Welcome.edge_lost_ms", wire.edge_lost_ms)?,
-            store_time: StoreTime(wire.store_time_ms),
+            store_time: time("Welcome.store_time_ms", wire.store_time_ms)?,
             core: label("Welcome.core", &wire.core)?,
             release: label("Welcome.release", &wire.release)?,
         })
@@ -150,18 +158,17 @@ impl TryFrom<v1::Granted> for GrantDown {
 
     fn try_from(wire: v1::Granted) -> Result<Self, WireError> {
         let lease = lease("Granted.lease", wire.lease)?;
-        let timings = (wire.heartbeat_ms > 0).then(|| RoomTimings {
-            heartbeat: Duration::from_millis(wire.heartbeat_ms),
-            lease_ttl: lease.ttl(),
-            grace: Duration::from_millis(wire.grace_ms),
-        });
+        let heartbeat = pause("Granted.heartbeat_ms", wire.heartbeat_ms)?;
+        let grace = pause("Granted.grace_ms", wire.grace_ms)?;
+        let timings =
+            (!heartbeat.is_zero()).then(|| RoomTimings { heartbeat, lease_ttl: lease.ttl(), grace });
         Ok(Self {
             lease,
             timings,
-            generation: Generation(wire.generation),
-            since: StoreTime(wire.since_ms),
+            generation: generation("Granted.generation", wire.generation)?,
+            since: time("Granted.since_ms", wire.since_ms)?,
             resumed: wire.resumed,
-            token_ends: StoreTime(wire.token_ends_ms),
+            token_ends: time("Granted.token_ends_ms", wire.token_ends_ms)?,
         })
     }
 }
@@ -200,8 +207,8 @@ impl TryFrom<v1::Refused> for LinkRefusal {
     fn try_from(wire: v1::Refused) -> Result<Self, WireError> {
         Ok(match RefusalCode::try_from(wire.code) {
             Ok(RefusalCode::StaleGeneration) => Self::Refused(Refusal::StaleGeneration {
-                given: Generation(wire.given_generation),
-                stored: Generation(wire.stored_generation),
+                given: generation("Refused.given_generation", wire.given_generation)?,
+                stored: generation("Refused.stored_generation", wire.stored_generation)?,
             }),
             Ok(RefusalCode::HasEnded) => Self::Refused(Refusal::HasEnded {
                 reason: removal_reason("Refused.ended_reason", wire.ended_reason)?,
@@ -214,7 +221,7 @@ impl TryFrom<v1::Refused> for LinkRefusal {
             Ok(RefusalCode::Forbidden) => Self::Forbidden,
             Ok(RefusalCode::BadRequest) => Self::BadRequest,
             Ok(RefusalCode::Unavailable) => {
-                Self::Unavailable { retry_after: Duration::from_millis(wire.retry_after_ms) }
+                Self::Unavailable { retry_after: pause("Refused.retry_after_ms", wire.retry_after_ms)? }
             }
             Ok(RefusalCode::Unspecified) | Err(_) => {
                 return Err(WireError::UnknownValue { field: "Refused.code", value: wire.code });

@@ -10,7 +10,8 @@ use presence_model::time::StoreTime;
 
 use super::words::{release_reason, status};
 use super::{
-    at_most, edge, label, lease, lease_ids, leases, millis, region, room, session, state, token, user,
+    at_most, edge, generation, label, lease, lease_ids, leases, millis, region, room, session, state, token,
+    user,
 };
 use crate::error::WireError;
 use crate::limits::UNANSWERED_MAX;
@@ -171,6 +172,7 @@ impl TryFrom<v1::Join> for JoinUp {
             room: room("Join.room", &wire.room)?,
             token: token("Join.token", &wire.token)?,
             session: session("Join.session", &wire.session)?,
+            // A client's word: whoever decides refuses one too high, and the link goes on.
             generation: wire.generation.map(Generation),
             connection: ConnectionId(wire.connection),
             profile: Profile {
@@ -178,6 +180,7 @@ impl TryFrom<v1::Join> for JoinUp {
                 state: state("Join.state", wire.state)?,
             },
             client: label("Join.client", &wire.client)?,
+            // So is one in the future: it is not believed.
             rejoin: wire.rejoin_since_ms.map(StoreTime),
             cursor: wire.cursor.map(Cursor::try_from).transpose()?.unwrap_or_default(),
         })
@@ -204,7 +207,10 @@ impl TryFrom<v1::UnansweredJoin> for UnansweredJoin {
             room: room("UnansweredJoin.room", &wire.room)?,
             user: user("UnansweredJoin.user", &wire.user)?,
             session: session("UnansweredJoin.session", &wire.session)?,
-            generation: wire.generation.map(Generation),
+            generation: wire
+                .generation
+                .map(|number| generation("UnansweredJoin.generation", number))
+                .transpose()?,
             connection: ConnectionId(wire.connection),
         })
     }

@@ -1,6 +1,7 @@
 //! Everything of the model survives the wire; nothing out of bounds gets through.
 
 mod any;
+mod numbers;
 
 use std::time::Duration;
 
@@ -232,6 +233,7 @@ fn a_room_error_of_a_later_version_is_read_by_whether_to_ask_again() {
     };
     assert_eq!(refusal(0), WatchRefusal::BadRequest("".into()));
     assert_eq!(refusal(70), WatchRefusal::Unavailable { retry_after: Duration::from_millis(70) });
+    assert_eq!(refusal(u64::MAX), WatchRefusal::Unavailable { retry_after: Duration::from_secs(3_600) });
     let wire = room_error("r1".into(), &ServiceError::TooManyRooms);
     let room = RoomId::new("r1").unwrap();
     assert_eq!(

@@ -8,13 +8,13 @@ use presence_model::id::RegionId;
 use presence_model::limits::NAME_BYTES_MAX;
 use presence_model::position::Revision;
 use presence_model::replica::SnapshotPage;
-use presence_model::time::StoreTime;
 use presence_model::view::RegionEvent;
 use presence_model::watch::{WatchDown, WatchRefusal};
 
 use super::words::{freshness, members, position, removals};
-use super::{millis, region, required, room};
+use super::{millis, region, required, room, time};
 use crate::error::WireError;
+use crate::limits::SPAN_MS_MAX;
 use crate::status::{ServiceError, bad_request};
 use crate::v1::{self, ErrorReason, watch_response::Event};
 
@@ -108,7 +108,7 @@ impl TryFrom<v1::WatchResponse> for WatchDown {
             Some(Event::Error(error)) => Ok(Self::Refused { room: of_room()?, refusal: error.into() }),
             Some(Event::Progress(progress)) => Ok(Self::Progress {
                 sequence: progress.sequence,
-                store_time: StoreTime(progress.store_time_ms),
+                store_time: time("Progress.store_time_ms", progress.store_time_ms)?,
             }),
             Some(Event::Drain(_)) => Ok(Self::Drain),
         }
@@ -155,22 +155,24 @@ impl TryFrom<v1::Delta> for Delta {
 impl From<v1::RoomError> for WatchRefusal {
     /// A reason of a later version is read by whether asking again may help.
     fn from(wire: v1::RoomError) -> Self {
+        let retry_after = Duration::from_millis(wire.retry_after_ms.min(SPAN_MS_MAX));
         match wire.reason() {
             ErrorReason::Forbidden | ErrorReason::Unauthorized => Self::Forbidden,
             ErrorReason::TooManyRooms => Self::TooManyRooms,
             ErrorReason::UnknownRegion => Self::UnknownRegion,
+            ErrorReason::RateLimited => Self::RateLimited { retry_after },
             ErrorReason::Unspecified
             | ErrorReason::BadRequest
+            | ErrorReason::UnknownEdge
             | ErrorReason::StaleLink
             | ErrorReason::LinkSuperseded
             | ErrorReason::LinkSilent
             | ErrorReason::TooSlow
-            | ErrorReason::RateLimited
             | ErrorReason::Unavailable
             | ErrorReason::Draining
             | ErrorReason::Internal => {
                 if wire.retry_after_ms > 0 || wire.reason() == ErrorReason::Unavailable {
-                    Self::Unavailable { retry_after: Duration::from_millis(wire.retry_after_ms) }
+                    Self::Unavailable { retry_after }
                 } else {
                     Self::BadRequest(bad_request(&wire.message).into())
                 }

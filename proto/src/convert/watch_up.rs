@@ -1,12 +1,10 @@
 //! From watcher to core.
 
-use std::time::Duration;
-
 use presence_model::cursor::Cursor;
 use presence_model::limits::CURSOR_REGIONS_MAX;
 use presence_model::watch::{Level, OpenRoom, WatchUp};
 
-use super::{at_most, millis, region, room};
+use super::{at_most, millis, pause, region, room};
 use crate::error::WireError;
 use crate::v1::{self, watch_request::Message};
 
@@ -46,6 +44,7 @@ impl From<OpenRoom> for v1::OpenRoom {
             .into(),
             min_interval_ms: millis(open.min_interval),
             at_least: open.at_least.map(Into::into),
+            recall: open.recall.map(Into::into),
         }
     }
 }
@@ -76,8 +75,9 @@ impl TryFrom<v1::OpenRoom> for OpenRoom {
                 .map(|name| region("OpenRoom.regions", name))
                 .collect::<Result<_, _>>()?,
             level,
-            min_interval: Duration::from_millis(wire.min_interval_ms),
+            min_interval: pause("OpenRoom.min_interval_ms", wire.min_interval_ms)?,
             at_least: wire.at_least.map(Cursor::try_from).transpose()?,
+            recall: wire.recall.map(Cursor::try_from).transpose()?,
         })
     }
 }

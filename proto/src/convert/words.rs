@@ -1,7 +1,6 @@
 //! Words that all services share.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use presence_model::change::Removal;
 use presence_model::cursor::Cursor;
@@ -13,7 +12,7 @@ use presence_model::reason::{ReleaseReason, RemovalReason};
 use presence_model::replica::Freshness;
 use presence_model::time::StoreTime;
 
-use super::{Field, at_most, millis, region, required, state, user};
+use super::{Field, age, at_most, millis, region, required, state, time, user};
 use crate::error::WireError;
 use crate::limits::MEMBERS_MAX;
 use crate::v1;
@@ -178,7 +177,7 @@ impl TryFrom<v1::Freshness> for Freshness {
     type Error = WireError;
 
     fn try_from(wire: v1::Freshness) -> Result<Self, WireError> {
-        let since = StoreTime(wire.since_ms);
+        let since = time("Freshness.since_ms", wire.since_ms)?;
         match v1::freshness::State::try_from(wire.state) {
             Ok(v1::freshness::State::Live) => Ok(Self::Live),
             Ok(v1::freshness::State::Held) => Ok(Self::Held { since }),
@@ -217,7 +216,7 @@ impl TryFrom<v1::Member> for Member {
             user: user("Member.user", &wire.user)?,
             status: status("Member.status", wire.status)?,
             state: state("Member.state", wire.state)?,
-            since: StoreTime(wire.since_ms),
+            since: time("Member.since_ms", wire.since_ms)?,
         })
     }
 }
@@ -238,7 +237,7 @@ impl TryFrom<v1::Removal> for Removal {
     fn try_from(wire: v1::Removal) -> Result<Self, WireError> {
         let user = user("Removal.user", &wire.user)?;
         let reason = removal_reason("Removal.reason", wire.reason)?;
-        Ok(Self::new(user, reason, Duration::from_millis(wire.silent_for_ms)))
+        Ok(Self::new(user, reason, age("Removal.silent_for_ms", wire.silent_for_ms)?))
     }
 }
 

@@ -1,12 +1,16 @@
 //! Who sees which edge: the higher link number wins, whatever the order of arrival.
 
 use presence_core::store::Command;
-use presence_model::id::{Incarnation, LinkNumber};
+use presence_model::id::{EdgeName, Incarnation, LinkNumber};
 
 use super::bench::{Bench, CORE, EDGE};
 
 fn unlink(link: u64) -> Command {
     Command::Unlink { edge: EDGE, link: LinkNumber(link) }
+}
+
+fn drain(edge: Option<Incarnation>) -> Command {
+    Command::DrainEdge { name: EdgeName::new("edge").expect("a good name"), edge }
 }
 
 fn forget(link: u64) -> Command {
@@ -98,5 +102,46 @@ pub async fn leases_are_counted_by_edge(bench: &Bench) -> anyhow::Result<()> {
     bench.dismiss(&ann).await?;
     bench.dismiss(&bob).await?;
     assert_eq!(count().await?, Some(0));
+    Ok(())
+}
+
+/// An edge is sent away by its name, or one run of it alone.
+pub async fn an_edge_is_sent_away_by_name_or_by_run(bench: &Bench) -> anyhow::Result<()> {
+    let other = Incarnation(0xee);
+    let goes = async |edge| anyhow::Ok(bench.edge(edge).await?.map(|state| (state.draining, state.leases)));
+    bench.done(drain(None)).await?;
+    assert_eq!(bench.edge(EDGE).await?, None, "of an edge that is not known nothing is noted");
+    bench.link(EDGE, LinkNumber(1)).await?;
+    bench.link(other, LinkNumber(1)).await?;
+    assert_eq!(goes(EDGE).await?, Some((false, None)));
+    let name = EdgeName::new("somebody-else").expect("a good name");
+    bench.done(Command::DrainEdge { name, edge: Some(EDGE) }).await?;
+    assert_eq!(goes(EDGE).await?, Some((false, None)), "not under another name");
+    bench.bring_named("ann").await?;
+    bench.done(drain(Some(EDGE))).await?;
+    assert_eq!(goes(EDGE).await?, Some((true, Some(1))), "who is left is counted");
+    assert_eq!(goes(other).await?, Some((false, None)));
+    bench.done(drain(None)).await?;
+    bench.done(drain(None)).await?;
+    assert_eq!(goes(other).await?, Some((true, Some(0))));
+    Ok(())
+}
+
+/// An edge that was sent away stays so over later links, also over one that broke.
+pub async fn a_word_to_go_stays_with_its_edge(bench: &Bench) -> anyhow::Result<()> {
+    let goes = async || anyhow::Ok(bench.edge(EDGE).await?.is_some_and(|state| state.draining));
+    bench.link(EDGE, LinkNumber(1)).await?;
+    bench.done(drain(None)).await?;
+    bench.link(EDGE, LinkNumber(1)).await?;
+    assert!(goes().await?);
+    bench.link(EDGE, LinkNumber(2)).await?;
+    assert!(goes().await?, "on another core");
+    bench.done(unlink(2)).await?;
+    assert!(goes().await?);
+    bench.link(EDGE, LinkNumber(3)).await?;
+    assert!(goes().await?);
+    bench.done(forget(3)).await?;
+    bench.link(EDGE, LinkNumber(4)).await?;
+    assert!(!goes().await?, "a word to somebody who has gone");
     Ok(())
 }

@@ -30,12 +30,33 @@ pub async fn history_is_contiguous(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Each commit says how many members the roster has by then, whatever it did.
+pub async fn commits_tell_the_number_of_members(bench: &Bench) -> anyhow::Result<()> {
+    let start = bench.summary().await?.position;
+    let ann = bench.bring_named("ann").await?;
+    bench.bring_named("ben").await?;
+    let read = bench.read(&ann.user).await?;
+    bench.applied(ann.says(Status::Busy, &read, bench.now().await?)).await?;
+    let nobody = bench.read(&bench.person("cid").user).await?;
+    bench.applied(super::people::nothing(&nobody)).await?;
+    bench.dismiss(&ann).await?;
+    let told: Vec<u64> = bench.commits_after(start).await?.iter().map(|commit| commit.members).collect();
+    assert_eq!(told, [1, 2, 2, 2, 1]);
+    assert_eq!(bench.summary().await?.count, 1);
+    Ok(())
+}
+
 /// A position ahead of the roster is told so; one of another epoch, that history ends before it.
 pub async fn positions_that_never_were_are_told_so(bench: &Bench) -> anyhow::Result<()> {
     bench.bring_named("ann").await?;
     let position = bench.summary().await?.position;
     let ahead = Position { revision: Revision(position.revision.0 + 1), ..position };
     assert_eq!(bench.history(ahead, 9).await?, HistoryOutcome::Ahead { position });
+    let furthest = Position { revision: Revision(u64::MAX), ..position };
+    assert_eq!(bench.history(furthest, 9).await?, HistoryOutcome::Ahead { position });
+    let last = Epoch { minted_ms: u64::MAX, random: u64::MAX };
+    let future = Position { epoch: last, revision: Revision(u64::MAX) };
+    assert_eq!(bench.history(future, 9).await?, HistoryOutcome::Compacted { position });
     let other = Position { epoch: Epoch { minted_ms: 1, random: 1 }, ..position };
     assert_eq!(bench.history(other, 9).await?, HistoryOutcome::Compacted { position });
     Ok(())

@@ -110,14 +110,20 @@ impl Client {
     /// # Errors
     /// When the connection ends, or a frame does not follow.
     pub async fn next(&mut self) -> anyhow::Result<Value> {
+        let value = self.frame().await?;
+        self.take(&value)?;
+        Ok(value)
+    }
+
+    /// The next frame, whatever room it is of.
+    ///
+    /// # Errors
+    /// When the connection ends.
+    pub async fn frame(&mut self) -> anyhow::Result<Value> {
         loop {
             let frame = self.socket.read_frame().await?;
             match frame.opcode {
-                OpCode::Text => {
-                    let value: Value = serde_json::from_slice(&frame.payload)?;
-                    self.take(&value)?;
-                    return Ok(value);
-                }
+                OpCode::Text => return Ok(serde_json::from_slice(&frame.payload)?),
                 OpCode::Close => anyhow::bail!("closed"),
                 OpCode::Binary | OpCode::Ping | OpCode::Pong | OpCode::Continuation => {}
             }

@@ -290,24 +290,42 @@ fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -
     Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers))
 }
 
+/// What an edge of a test is told beside keys and timers.
+#[derive(Debug, Clone, Default)]
+pub struct EdgeOptions {
+    /// gRPC addresses of its cores.
+    pub cores: Vec<String>,
+    /// What is logged; none: warnings.
+    pub log: Option<String>,
+}
+
 /// Starts an edge that links to a core.
 ///
 /// # Errors
 /// When it does not come up.
 pub fn edge(name: &str, core: &Process, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
+    edge_with(name, &EdgeOptions { cores: vec![core.address("grpc")], log: None }, keys, timers)
+}
+
+/// Starts an edge.
+///
+/// # Errors
+/// When it does not come up.
+pub fn edge_with(name: &str, options: &EdgeOptions, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
     let jwks = keys.jwks();
     let jwks = jwks.to_str().context("a path that is text")?;
-    let core = format!("http://{}", core.address("grpc"));
+    let cores: Vec<String> = options.cores.iter().map(|core| format!("http://{core}")).collect();
+    let cores = cores.join(",");
     let fixed = [
         "--json",
         "--log",
-        "warn",
+        options.log.as_deref().unwrap_or("warn"),
         "--listen",
         "127.0.0.1:0",
         "--admin",
         "127.0.0.1:0",
         "--core",
-        &core,
+        &cores,
         "--edge",
         name,
         "--jwks",

@@ -137,6 +137,21 @@ impl Cluster {
     /// # Errors
     /// When a node refuses.
     pub async fn begin_move(&self, key: &str, from: usize, to: usize) -> anyhow::Result<()> {
+        self.announce_move(key, from, to).await?;
+        loop {
+            let keys = self.keys_beside(key, from).await?;
+            if keys.is_empty() {
+                return Ok(());
+            }
+            self.move_keys(&keys, from, to).await?;
+        }
+    }
+
+    /// Says that the slot of a key is going to move; nothing of it has yet.
+    ///
+    /// # Errors
+    /// When a node refuses.
+    pub async fn announce_move(&self, key: &str, from: usize, to: usize) -> anyhow::Result<()> {
         ensure!(from != to, "it is there already");
         let slot: usize = self.nodes[from].call(&["CLUSTER", "KEYSLOT", key]).await?;
         let slot = slot.to_string();
@@ -145,16 +160,31 @@ impl Cluster {
         let target_id: String = target.call(&["CLUSTER", "MYID"]).await?;
         let _: () = target.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await?;
         let _: () = source.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await?;
-        loop {
-            let keys: Vec<String> = source.call(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await?;
-            if keys.is_empty() {
-                return Ok(());
-            }
-            let port = target.port().to_string();
-            let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            migrate.extend(keys.iter().map(String::as_str));
-            let _: () = source.call(&migrate).await?;
-        }
+        Ok(())
+    }
+
+    /// What a node has in the slot of a key, sorted; at most a hundred.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub async fn keys_beside(&self, key: &str, node: usize) -> anyhow::Result<Vec<String>> {
+        let slot: usize = self.nodes[node].call(&["CLUSTER", "KEYSLOT", key]).await?;
+        let ask = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"];
+        let mut keys: Vec<String> = self.nodes[node].call(&ask).await?;
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// Moves these keys of an announced move.
+    ///
+    /// # Errors
+    /// When a node refuses.
+    pub async fn move_keys(&self, keys: &[String], from: usize, to: usize) -> anyhow::Result<()> {
+        let port = self.nodes[to].port().to_string();
+        let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        migrate.extend(keys.iter().map(String::as_str));
+        let _: () = self.nodes[from].call(&migrate).await?;
+        Ok(())
     }
 
     /// Gives the slot itself away, after [`Cluster::begin_move`].

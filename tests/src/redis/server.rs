@@ -182,6 +182,18 @@ impl Server {
         answer.with_context(|| format!("{} {command:?}", self.address()))
     }
 
+    /// Calls a command as one who was sent here by another node of a Cluster.
+    ///
+    /// # Errors
+    /// When it does not answer, or with an error.
+    pub async fn call_sent_on<T: FromRedisValue>(&self, command: &[&str]) -> anyhow::Result<T> {
+        let (name, arguments) = command.split_first().context("a command has a name")?;
+        let mut connection = self.connection().await?;
+        redis::cmd("ASKING").query_async::<()>(&mut connection).await?;
+        let answer = redis::cmd(name).arg(arguments).query_async(&mut connection).await;
+        answer.with_context(|| format!("{} {command:?}", self.address()))
+    }
+
     /// One field of `INFO`.
     ///
     /// # Errors

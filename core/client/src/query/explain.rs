@@ -115,7 +115,7 @@ impl TryFrom<v1::ExplainResponse> for Explanation {
             region: convert::region("ExplainResponse.region", &wire.region)?,
             position: convert::position("ExplainResponse.position", wire.position)?,
             freshness: convert::freshness("ExplainResponse.freshness", wire.freshness)?,
-            now: StoreTime(wire.store_time_ms),
+            now: convert::time("ExplainResponse.store_time_ms", wire.store_time_ms)?,
             story: wire.story,
             class: convert::label("ExplainResponse.class", &wire.class)?,
         })
@@ -138,11 +138,12 @@ impl TryFrom<v1::SessionDetail> for SessionNow {
                 status: convert::status("SessionDetail.status", wire.status)?,
                 state: convert::state("SessionDetail.state", wire.state)?,
             },
-            deadline: convert::time(wire.deadline_ms),
+            deadline: Some(convert::time("SessionDetail.deadline_ms", wire.deadline_ms)?)
+                .filter(|deadline| deadline.0 > 0),
             in_grace: wire.in_grace,
-            heartbeat_age: Duration::from_millis(wire.heartbeat_age_ms),
-            joined: StoreTime(wire.joined_ms),
-            token_ends: StoreTime(wire.token_ends_ms),
+            heartbeat_age: convert::age("SessionDetail.heartbeat_age_ms", wire.heartbeat_age_ms)?,
+            joined: convert::time("SessionDetail.joined_ms", wire.joined_ms)?,
+            token_ends: convert::time("SessionDetail.token_ends_ms", wire.token_ends_ms)?,
         })
     }
 }
@@ -155,8 +156,8 @@ impl TryFrom<v1::EndedSession> for EndedSession {
             session: convert::session("EndedSession.session", &wire.session)?,
             generation: Generation(wire.generation),
             reason: convert::removal_reason("EndedSession.reason", wire.reason)?,
-            ended: StoreTime(wire.ended_ms),
-            silent_for: Duration::from_millis(wire.silent_for_ms),
+            ended: convert::time("EndedSession.ended_ms", wire.ended_ms)?,
+            silent_for: convert::age("EndedSession.silent_for_ms", wire.silent_for_ms)?,
         })
     }
 }

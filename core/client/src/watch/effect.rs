@@ -33,8 +33,8 @@ pub struct RoomOptions {
     pub regions: Vec<RegionId>,
     /// At most one delta in this span; zero: the core's cadence.
     pub min_interval: Duration,
-    /// Somebody has seen this already: as in [`Watcher::catch_up`](super::Watcher::catch_up), without a
-    /// question of its own.
+    /// Somebody has seen this already, and comes from there: as in
+    /// [`Watcher::catch_up`](super::Watcher::catch_up), without a question of its own.
     pub at_least: Cursor,
 }
 

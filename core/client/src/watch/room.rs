@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_model::cursor::Cursor;
 use presence_model::id::{RegionId, RoomId};
 use presence_model::limits::CURSOR_REGIONS_MAX;
+use presence_model::position::Position;
 use presence_model::replica::{Applied, Freshness};
 use presence_model::time::{Mono, StoreTime};
 use presence_model::view::{RegionEvent, View, ViewRevision};
@@ -48,7 +49,10 @@ pub(super) enum Taken {
 /// What others have seen of a room, until it is answered.
 #[derive(Debug, Default)]
 struct Goals {
+    /// Further than the view is.
     at_least: Cursor,
+    /// Further back than the view remembers.
+    recall: Cursor,
     /// Progress messages to come before it counts as answered; none: not asked yet.
     progress: Option<u32>,
 }
@@ -70,15 +74,38 @@ pub(super) struct Watched {
     goals: Option<Box<Goals>>,
 }
 
+/// Whether it lies behind, in the same history.
+fn is_before(position: Position, own: Position) -> bool {
+    position.epoch == own.epoch && position.revision < own.revision
+}
+
+/// Whether looking back to one of them looks back to the other.
+fn covers(known: Position, position: Position) -> bool {
+    known.epoch == position.epoch && known.revision <= position.revision
+}
+
 /// When asking again may help.
 pub(super) fn retry_after(refusal: &WatchRefusal) -> Option<Duration> {
     match refusal {
-        WatchRefusal::Unavailable { retry_after } => Some(*retry_after),
+        WatchRefusal::Unavailable { retry_after } | WatchRefusal::RateLimited { retry_after } => {
+            Some(*retry_after)
+        }
         WatchRefusal::BadRequest(_)
         | WatchRefusal::UnknownRegion
         | WatchRefusal::Forbidden
         | WatchRefusal::TooManyRooms => None,
     }
+}
+
+impl Goals {
+    fn is_empty(&self) -> bool {
+        self.at_least.is_empty() && self.recall.is_empty()
+    }
+}
+
+/// The cursor, unless it says nothing.
+fn some(cursor: &Cursor) -> Option<Cursor> {
+    (!cursor.is_empty()).then(|| cursor.clone())
 }
 
 impl Watched {
@@ -111,15 +138,15 @@ impl Watched {
         if let Some(goals) = &mut self.goals {
             goals.progress = Some(PROGRESS_ANSWERS);
         }
-        let cursor = self.view.cursor();
         OpenRoom {
             room,
             home,
-            cursor: (!cursor.is_empty()).then_some(cursor),
+            cursor: some(&self.view.cursor()),
             regions: self.options.regions.clone(),
             level: self.options.level,
             min_interval: self.options.min_interval,
-            at_least: self.goals.as_ref().map(|goals| goals.at_least.clone()),
+            at_least: self.goals.as_ref().and_then(|goals| some(&goals.at_least)),
+            recall: self.goals.as_ref().and_then(|goals| some(&goals.recall)),
         }
     }
 
@@ -136,6 +163,7 @@ impl Watched {
             RegionEvent::Freshness(_) => false,
         };
         let is_lost = event == RegionEvent::Lost;
+        let says_no_more = matches!(&event, RegionEvent::Delta(delta) if delta.from == delta.to);
         let before = (self.stand(), self.fresh(region));
         let applied = self.view.apply(region, event, now);
         if self.fresh(region) != before.1
@@ -150,12 +178,17 @@ impl Watched {
         match applied {
             Applied::Gap => Taken::Gap,
             Applied::Differs => Taken::Differs,
-            Applied::Known => Taken::Fine,
+            Applied::Known => {
+                self.recalled(region, says_no_more);
+                self.answer(room, effects);
+                Taken::Fine
+            }
             Applied::Shown(_) => {
                 if is_news {
                     self.wanted.repair = false;
                 }
                 self.reached(region, is_lost);
+                self.recalled(region, says_no_more || is_lost);
                 self.answer(room, effects);
                 Taken::Fine
             }
@@ -184,17 +217,23 @@ impl Watched {
     pub(super) fn add_goals(&mut self, cursor: &Cursor) -> bool {
         let mut more = false;
         for (region, position) in cursor.iter() {
-            let here = self.view.region(region).and_then(|copy| copy.position());
+            let copy = self.view.region(region);
+            let here = copy.and_then(|copy| copy.position());
+            let is_past = copy.and_then(|copy| copy.cursor()).is_none_or(|own| is_before(position, own));
+            let forgotten =
+                here.is_none_or(|here| here >= position) && is_past && !self.view.remembers(region, position);
             let goals = self.goals.get_or_insert_default();
-            let known = goals.at_least.get(region);
-            let room_left = known.is_some() || goals.at_least.iter().count() < CURSOR_REGIONS_MAX;
-            if here.max(known).is_none_or(|known| known < position) && room_left {
-                goals.at_least.set(region.clone(), position);
-                goals.progress = None;
-                more = true;
+            let ahead = here.max(goals.at_least.get(region)).is_none_or(|known| known < position);
+            let back = forgotten && !goals.recall.get(region).is_some_and(|known| covers(known, position));
+            for (wanted, goal) in [(ahead, &mut goals.at_least), (back, &mut goals.recall)] {
+                if wanted && (goal.get(region).is_some() || goal.len() < CURSOR_REGIONS_MAX) {
+                    goal.set(region.clone(), position);
+                    goals.progress = None;
+                    more = true;
+                }
             }
         }
-        self.goals.take_if(|goals| goals.at_least.is_empty());
+        self.goals.take_if(|goals| goals.is_empty());
         more
     }
 
@@ -210,7 +249,7 @@ impl Watched {
         let Some(goals) = &mut self.goals else { return };
         goals.progress = goals.progress.map(|left| left.saturating_sub(1));
         if goals.progress == Some(0) && !stale {
-            goals.at_least = Cursor::default();
+            (goals.at_least, goals.recall) = (Cursor::default(), Cursor::default());
         }
         self.answer(room, effects);
     }
@@ -225,8 +264,21 @@ impl Watched {
         }
     }
 
+    /// What was asked for is remembered now, or will not be: the source said so, or the copy is of another
+    /// history or not as far.
+    fn recalled(&mut self, region: &RegionId, says_no_more: bool) {
+        let Some(goal) = self.goals.as_ref().and_then(|goals| goals.recall.get(region)) else { return };
+        let here = self.view.region(region).and_then(|copy| copy.position());
+        let is_of_no_use = here.is_some_and(|here| !is_before(goal, here));
+        if (says_no_more || is_of_no_use || self.view.remembers(region, goal))
+            && let Some(goals) = &mut self.goals
+        {
+            goals.recall.remove(region);
+        }
+    }
+
     fn answer(&mut self, room: &RoomId, effects: &mut Vec<Effect>) {
-        if self.goals.take_if(|goals| goals.at_least.is_empty()).is_some() {
+        if self.goals.take_if(|goals| goals.is_empty()).is_some() {
             self.wanted.catch_up = false;
             effects.push(Effect::Event(Event::Answered(room.clone())));
         }

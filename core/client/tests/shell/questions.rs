@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use presence_client::{ClientError, ClientSettings, Counted, RegionNow, RoomCount};
-use presence_model::id::{SessionId, UserId};
+use presence_client::{ClientError, ClientSettings, Counted, EdgeDrain, RegionNow, RoomCount};
+use presence_model::id::{EdgeName, Incarnation, SessionId, UserId};
 use presence_model::reason::RemovalReason;
 use presence_model::replica::Freshness;
 use presence_model::time::StoreTime;
@@ -181,4 +181,20 @@ async fn questions_can_be_asked_from_tasks() {
     let client = client(&[&core]);
     let task = tokio::spawn(async move { client.count_room(&room("r1")).await });
     assert_eq!(soon(task).await.unwrap().unwrap().count, 4);
+}
+
+#[tokio::test]
+async fn an_edge_is_sent_away_and_one_that_has_gone_is_told_from_other_faults() {
+    let core = FakeCore::start();
+    let name = EdgeName::new("edge-1").unwrap();
+    let client = client(&[&core]);
+    let runs = soon(client.drain_edge(&name, None)).await.unwrap();
+    assert_eq!(runs, [EdgeDrain { edge: Incarnation(7), sessions: 3 }]);
+    let run = Some(Incarnation(8));
+    assert_eq!(soon(client.drain_edge(&name, run)).await.unwrap()[0].edge, Incarnation(8));
+    core.set(|book| book.refusal = Some(ServiceError::UnknownEdge.into()));
+    let gone = soon(client.drain_edge(&name, run)).await.unwrap_err();
+    assert!(gone.is_unknown_edge() && gone.retry_after().is_none());
+    core.set(|book| book.refusal = Some(ServiceError::Internal.into()));
+    assert!(!soon(client.drain_edge(&name, run)).await.unwrap_err().is_unknown_edge());
 }

@@ -36,7 +36,7 @@ pub enum Next {
         /// The last user of the page before.
         after: Option<UserId>,
     },
-    /// The cursor is ahead of the view: ask the core first.
+    /// The cursor is ahead of the view, or further back than it remembers: ask the core first.
     CatchUp(Cursor),
 }
 
@@ -93,8 +93,8 @@ impl Receiver {
             Place::Away { since, asked } => match view.resume(since) {
                 Resume::Delta(delta) => Next::Answer(delta),
                 Resume::Snapshot => snapshot,
-                Resume::Behind if *asked => snapshot,
-                Resume::Behind => Next::CatchUp(Cursor::clone(since)),
+                Resume::Behind | Resume::Forgotten if *asked => snapshot,
+                Resume::Behind | Resume::Forgotten => Next::CatchUp(Cursor::clone(since)),
             },
         }
     }
@@ -161,8 +161,8 @@ impl Receiver {
         self.0 = Place::Outside;
     }
 
-    /// The core has answered to [`Next::CatchUp`], one way or the other: what is still ahead of the view
-    /// is answered by a snapshot.
+    /// The core has answered to [`Next::CatchUp`], one way or the other: what is still ahead of the view,
+    /// or not remembered, is answered by a snapshot.
     pub fn asked(&mut self) {
         match &mut self.0 {
             Place::Away { asked, .. } => *asked = true,

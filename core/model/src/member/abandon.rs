@@ -56,7 +56,7 @@ fn forbidden(
             (Some(t), _) if t.reason == RemovalReason::ConnectionLost => None,
             (Some(t), None) if t.reason.is_silence_of_the_edge() => Some(t.generation),
             (_, Some(_)) => highest,
-            (_, None) => Some(Generation(highest.map_or(1, |g| g.0.saturating_add(1)))),
+            (_, None) => Some(highest.map_or(Generation(1), |g| g.next().unwrap_or(Generation::MAX))),
         };
     };
     if highest.is_none_or(|highest| highest < generation) {

@@ -2,7 +2,7 @@
 
 use crate::change::TransitionKind;
 use crate::id::Generation;
-use crate::limits::SESSIONS_PER_MEMBER_MAX;
+use crate::limits::{SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
 use crate::reason::RemovalReason;
 use crate::record::{LeaseState, MemberRead, SessionRecord, Tombstone};
 use crate::refusal::Refusal;
@@ -25,9 +25,11 @@ use super::{Granted, Join};
 ///   `edge_lost`).
 ///
 /// Without a generation a join is the attempt of its connection that is known, else the highest known
-/// plus one. Above the session limit a session without a lease or the one whose grace ends first gives
+/// plus one; above [`Generation::MAX`] there is none, and the session is refused like a stale one: its
+/// client takes another id. Above the session limit a session without a lease or the one whose grace ends first gives
 /// way; its tombstone says how it would have ended (`lease_expired`, `connection_lost`). Of a re-join
-/// and the record, the earlier since wins.
+/// and the record, the earlier since wins; one that lies further ahead than [`SINCE_AHEAD_MS_MAX`] is no
+/// member's and is not believed.
 ///
 /// # Errors
 /// [`Refusal::StaleGeneration`], for re-joins [`Refusal::HasEnded`] instead;
@@ -54,7 +56,8 @@ pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, R
         give_way(&mut draft, read, now)?;
     }
 
-    let since = draft.since(join.rejoin, now);
+    let believed = join.rejoin.filter(|since| since.0 <= now.0.saturating_add(SINCE_AHEAD_MS_MAX));
+    let since = draft.since(believed, now);
     let session = SessionRecord {
         session: join.session.clone(),
         lease: join.lease.plain_name(),
@@ -106,6 +109,7 @@ impl Known<'_> {
             Some(ended) if ended.connection == join.connection && ends_the_connection(ended.reason) => {
                 ended.generation
             }
+            // One too high is never admitted.
             Some(_) | None => Generation(self.highest().0.saturating_add(1)),
         }
     }
@@ -115,6 +119,12 @@ impl Known<'_> {
             Some(_) => Refusal::HasEnded { reason },
             None => Refusal::StaleGeneration { given: generation, stored: self.highest() },
         };
+        if generation > Generation::MAX {
+            return Err(match join.rejoin {
+                Some(_) => Refusal::HasEnded { reason: RemovalReason::Superseded },
+                None => Refusal::StaleGeneration { given: Generation::MAX, stored: self.highest() },
+            });
+        }
         if let Some(stored) = self.stored {
             if stored.generation == generation && stored.connection == join.connection {
                 return Ok(());

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use presence_model::change::TransitionKind;
 use presence_model::id::{ConnectionId, Generation, Incarnation};
-use presence_model::limits::SESSIONS_PER_MEMBER_MAX;
-use presence_model::member::{self, Join};
+use presence_model::limits::{SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
+use presence_model::member::{self, Abandoned, Join, Unanswered};
 use presence_model::profile::Status;
 use presence_model::reason::RemovalReason;
 use presence_model::record::{MemberRead, Tombstone};
@@ -155,6 +155,44 @@ fn without_a_generation_a_join_is_its_connections_attempt_or_the_next() {
     store.pass(GRACE);
     store.sweep(&ann);
     assert_eq!(store.join(&ann, &unnumbered(2, 5)).unwrap_err(), stale(3, 3), "that connection is lost");
+}
+
+#[test]
+fn there_is_a_highest_generation_and_none_above_it() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    let unnumbered =
+        |connection, number| Join { generation: None, connection: ConnectionId(connection), ..join(number) };
+    let highest = Generation::MAX.0;
+    store.join(&ann, &attempt(highest - 1, 1)).unwrap();
+    let last = store.join(&ann, &unnumbered(2, 2)).unwrap();
+    assert_eq!(last.generation, Generation::MAX);
+    assert_eq!(store.join(&ann, &unnumbered(3, 3)), Err(stale(highest, highest)), "none is minted above");
+    assert_eq!(store.join(&ann, &unnumbered(2, 4)).unwrap().generation, Generation::MAX, "a repetition");
+    assert_eq!(store.join(&ann, &attempt(highest + 1, 5)), Err(stale(highest, highest)));
+    let rejoin = Join { rejoin: Some(store.now), ..attempt(u64::MAX, 6) };
+    let superseded = Refusal::HasEnded { reason: RemovalReason::Superseded };
+    assert_eq!(store.join(&ann, &rejoin), Err(superseded));
+    // Given up before its answer came: nothing above the highest is forbidden either.
+    let gone = Unanswered { session: session(1), generation: None, connection: ConnectionId(9) };
+    let leave = member::leave(&store.read(&ann), last.lease, store.now).unwrap();
+    store.commit(&leave).unwrap();
+    match member::abandon(&store.read(&ann), &gone, store.now) {
+        Abandoned::Forbid(change) => assert_eq!(change.tombstones[0].1.generation, Generation::MAX),
+        Abandoned::Release(_) | Abandoned::Superseded => panic!("it may still come"),
+    }
+}
+
+#[test]
+fn a_since_of_the_far_future_is_not_believed() {
+    let (mut store, ann) = (Store::new(), user("ann"));
+    let now = store.now.0;
+    let rejoin = |number, since| Join { rejoin: Some(StoreTime(since)), ..tab(number, number as u64) };
+    let since =
+        |store: &Store, since| member::join(&store.read(&ann), &rejoin(1, since), store.now).unwrap().since.0;
+    let most = now + SINCE_AHEAD_MS_MAX;
+    assert_eq!([most - 1, most, most + 1, u64::MAX].map(|at| since(&store, at)), [most - 1, most, now, now]);
+    store.join(&ann, &rejoin(1, 70)).unwrap();
+    assert_eq!(store.join(&ann, &rejoin(2, u64::MAX)).unwrap().since, StoreTime(70));
 }
 
 #[test]

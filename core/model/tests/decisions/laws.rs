@@ -144,6 +144,7 @@ impl World {
         let upserts: Vec<&Member> =
             after.values().filter(|member| before.get(&member.user) != Some(*member)).collect();
         let gone: Vec<&UserId> = before.keys().filter(|user| !after.contains_key(*user)).collect();
+        assert_eq!(committed.members, after.len() as u64);
         assert_eq!(committed.delta.upserts.iter().collect::<Vec<_>>(), upserts);
         assert_eq!(committed.delta.removals.iter().map(|r| &r.user).collect::<Vec<_>>(), gone);
         for member in &committed.delta.upserts {

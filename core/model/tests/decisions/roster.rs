@@ -113,7 +113,9 @@ impl Store {
         let position = Position { epoch, revision: self.revision };
         let roster =
             Roster { region: RegionId::new("here").expect("short"), room: RoomId::new("r").expect("short") };
-        let committed = Committed::new(roster, position, self.digest, [change], self.now);
+        let members = self.records.len() as u64 + u64::from(change.before.is_some());
+        let members = members - u64::from(change.record.is_some());
+        let committed = Committed::new(roster, position, (self.digest, members), [change], self.now);
         self.digest = committed.delta.digest;
         Ok(committed)
     }

@@ -177,8 +177,9 @@ fn a_commit_tells_its_members_sorted_with_the_digest_carried_on() {
     let changes = [come("cid", 3), leave, come("ann", 2)];
     let roster = Roster { region: RegionId::new("here").unwrap(), room: RoomId::new("r").unwrap() };
     let position = Position { epoch: Epoch { minted_ms: 4, random: 2 }, revision: Revision(9) };
-    let told = Committed::new(roster, position, store.digest, &changes, now);
+    let told = Committed::new(roster, position, (store.digest, 1), &changes, now);
     let delta = &told.delta;
+    assert_eq!(told.members, 2, "two came and the one that was there went");
     assert_eq!((delta.epoch, delta.from, delta.to), (position.epoch, Revision(8), Revision(9)));
     assert_eq!(delta.upserts.iter().map(|m| m.user.as_str()).collect::<Vec<_>>(), ["ann", "cid"]);
     assert_eq!(delta.removals.iter().map(|r| r.user.as_str()).collect::<Vec<_>>(), ["zoe"]);

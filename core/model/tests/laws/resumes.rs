@@ -37,7 +37,7 @@ fn cursor(position: Position) -> Cursor {
 fn answered(view: &View, cursor: &Cursor) -> ViewDelta {
     match view.resume(cursor) {
         Resume::Delta(delta) => delta,
-        other @ (Resume::Snapshot | Resume::Behind) => panic!("{other:?}"),
+        other @ (Resume::Snapshot | Resume::Behind | Resume::Forgotten) => panic!("{other:?}"),
     }
 }
 
@@ -84,7 +84,11 @@ fn a_room_emptied_forgotten_and_filled_again_is_answered_by_a_snapshot() {
     refilled.commit(&[(5, Some(5))]);
     let mut view = View::new();
     load(&mut view, "eu", &refilled, Freshness::Live);
-    assert_eq!(view.resume(&old), Resume::Snapshot);
+    assert_eq!(view.resume(&old), Resume::Forgotten);
+    let mut receiver = Receiver::new(Some(old.clone()));
+    assert_eq!(receiver.next(&view), Next::CatchUp(old));
+    receiver.asked();
+    assert_eq!(receiver.next(&view), Next::Page { revision: view.revision(), after: None });
 }
 
 #[test]
@@ -135,9 +139,70 @@ fn a_snapshot_in_between_answers_no_cursor_from_before() {
     let saw_the_join = cursor(history.position());
     history.commit(&[(4, None)]);
     load(&mut view, "eu", &history, Freshness::Live);
-    assert_eq!(view.resume(&early), Resume::Snapshot);
-    assert_eq!(view.resume(&saw_the_join), Resume::Snapshot);
+    assert_eq!(view.resume(&early), Resume::Forgotten);
+    assert_eq!(view.resume(&saw_the_join), Resume::Forgotten);
     assert_eq!(answered(&view, &view.cursor()).upserts, []);
+}
+
+/// Who comes to an edge that has just loaded the room, from wherever it was, if the core recalls that much.
+#[test]
+fn what_is_recalled_answers_every_cursor_from_there_on() {
+    let mut history = History::new(1, 0, List::new());
+    history.commit(&[(0, Some(1)), (1, Some(1)), (2, Some(1))]);
+    history.commit(&[(3, Some(3))]);
+    history.commit(&[(1, None)]);
+    history.commit(&[]);
+    history.commit(&[(3, None), (0, Some(5))]);
+    let end = history.revision();
+    for from in 1..end {
+        for moves_on in [false, true] {
+            let mut history = history.clone();
+            let mut view = View::new();
+            load(&mut view, "eu", &history, Freshness::Live);
+            let before = view.revision();
+            assert_eq!(view.resume(&cursor(history.position_at(from))), Resume::Forgotten);
+            if moves_on {
+                history.commit(&[(2, None)]);
+                assert!(matches!(deliver(&mut view, &history, from), Applied::Shown(_)));
+            } else {
+                assert_eq!(deliver(&mut view, &history, from), Applied::Known);
+                assert_eq!(view.revision(), before, "nobody here is shown anything new");
+            }
+            for at in from..=history.revision() {
+                assert!(view.remembers(&region("eu"), history.position_at(at)));
+                let delta = answered(&view, &cursor(history.position_at(at)));
+                let mut client = history.at(at).clone();
+                crate::oracle::apply_view(&delta, &mut client);
+                assert_eq!(client, *history.now(), "from {at}, recalled from {from}");
+                assert_eq!(delta.cursor, cursor(history.position()));
+            }
+            assert_eq!(view.resume(&cursor(history.position_at(from - 1))), Resume::Forgotten);
+            history.commit(&[(9, Some(9))]);
+            deliver(&mut view, &history, history.revision() - 1);
+            let delta = answered(&view, &cursor(history.position_at(from)));
+            let mut client = history.at(from).clone();
+            crate::oracle::apply_view(&delta, &mut client);
+            assert_eq!(client, *history.now(), "and later");
+            view.compact(Mono::from_millis(1_000_000));
+            assert_eq!(view.resume(&cursor(history.position_at(from))), Resume::Forgotten);
+        }
+    }
+}
+
+#[test]
+fn a_recall_that_does_not_reach_here_or_is_of_another_history_changes_nothing() {
+    let (mut history, mut view) = three();
+    let old = cursor(history.position());
+    history.commit(&[(4, Some(4))]);
+    let short = history.delta(1, history.revision());
+    history.commit(&[(4, None)]);
+    load(&mut view, "eu", &history, Freshness::Live);
+    assert_eq!(view.apply(&region("eu"), RegionEvent::Delta(short), NOW), Applied::Known);
+    assert_eq!(view.resume(&old), Resume::Forgotten);
+    let mut false_one = history.delta(1, history.revision());
+    false_one.digest = Default::default();
+    assert_eq!(view.apply(&region("eu"), RegionEvent::Delta(false_one), NOW), Applied::Differs);
+    assert_eq!(view.resume(&old), Resume::Snapshot, "nothing is remembered of a copy that differs");
 }
 
 #[test]
@@ -195,7 +260,7 @@ fn what_shows_nothing_is_forgotten_like_the_rest() {
     deliver(&mut view, &history, 1);
     assert_eq!(answered(&view, &saw_the_join).removals.len(), 1);
     view.compact(Mono::from_millis(1_000_000));
-    assert_eq!(view.resume(&saw_the_join), Resume::Snapshot);
+    assert_eq!(view.resume(&saw_the_join), Resume::Forgotten);
     assert_eq!(answered(&view, &view.cursor()).removals, []);
 }
 

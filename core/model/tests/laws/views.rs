@@ -221,7 +221,7 @@ impl Bench {
         let behind = own.iter().zip(&places).any(|(own, place)| own.is_some_and(|own| own < *place));
         match self.view.resume(&cursor) {
             Resume::Behind => assert!(behind),
-            Resume::Snapshot => assert!(!behind && !self.must_answer(&places)),
+            Resume::Snapshot | Resume::Forgotten => assert!(!behind && !self.must_answer(&places)),
             Resume::Delta(delta) => {
                 assert!(!behind && delta.from.is_none() && delta.to == self.view.revision());
                 apply_view(&delta, &mut client);

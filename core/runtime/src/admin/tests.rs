@@ -64,6 +64,44 @@ async fn ready_once_and_draining_for_good() {
     assert!(draining.starts_with("HTTP/1.1 503") && draining.ends_with("draining\n"), "{draining}");
 }
 
+/// Whether the far side has ended a connection.
+async fn is_cut(stream: &mut crate::network::Stream) -> bool {
+    stream.read(&mut [0; 16]).await.unwrap_or(0) == 0
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_though_all_places_are_taken() {
+    let admin = start();
+    let mut silent = Vec::new();
+    for _ in 0..ADMIN_CONNECTIONS_MAX {
+        silent.push(Network::tcp().connect(&admin.target).await.unwrap());
+    }
+    assert!(ask(&admin.target, "GET /livez").await.starts_with("HTTP/1.1 200"));
+    assert!(is_cut(&mut silent[0]).await, "the oldest made room");
+    silent[1].write_all(b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
+    assert!(!is_cut(&mut silent[1]).await, "the others are where they were");
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_in_the_end() {
+    let admin = start();
+    let mut deaf = Network::tcp().connect(&admin.target).await.unwrap();
+    let flood = "GET /metrics HTTP/1.1\r\nhost: here\r\n\r\n".repeat(1_000);
+    admin.metrics.counter("presence_test_long_total", &"long ".repeat(20_000)).inc();
+    // Written until neither side takes any more.
+    let written = tokio::time::timeout(Duration::from_secs(1), async {
+        loop {
+            if deaf.write_all(flood.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    assert!(written.await.is_err(), "it goes on as long as it is not cut");
+    admin.hand.advance(ADMIN_CONNECTION_WITHIN);
+    let ended = async { while deaf.write_all(flood.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(5), ended).await.expect("it is cut");
+}
+
 #[tokio::test]
 async fn it_ends_though_a_request_never_does() {
     let admin = start();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::limits::{RPC_CONNECTION_WINDOW_BYTES, RPC_STREAM_WINDOW_BYTES};
 use crate::network::Network;
 
 /// How a client behaves towards its server.
@@ -102,6 +103,8 @@ fn endpoint(url: &str, settings: &ClientSettings) -> Result<Endpoint, ConnectErr
     let uri: Uri = url.parse().map_err(|_| malformed())?;
     Ok(Endpoint::from(uri)
         .connect_timeout(settings.connect_within)
+        .initial_stream_window_size(RPC_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(RPC_CONNECTION_WINDOW_BYTES)
         .http2_keep_alive_interval(settings.keepalive_interval)
         .keep_alive_timeout(settings.keepalive_timeout)
         .keep_alive_while_idle(true))

@@ -8,6 +8,8 @@ use http::{Request, Response};
 use prometheus::HistogramVec;
 use tower::{Layer, Service};
 
+use super::connection::Caller;
+use super::server::PeerAddress;
 use crate::clock::Clock;
 use crate::telemetry::Metrics;
 
@@ -92,8 +94,12 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let observer = self.observer.clone();
+        if let Some(Caller { address, ear }) = request.extensions_mut().remove() {
+            ear.heard();
+            request.extensions_mut().insert(PeerAddress(address));
+        }
         let path = request.uri().path().to_owned();
         let began = observer.clock.now();
         let answer = self.inner.call(request);

@@ -2,20 +2,21 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::stream;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::Connected;
 
+use super::connection::{Connection, Patience};
 use super::observe::RequestObserver;
 use crate::clock::Clock;
-use crate::network::{Listener, Stream};
+use crate::limits::{
+    RPC_ANSWER_WITHIN, RPC_CONNECTION_WINDOW_BYTES, RPC_CONNECTIONS_MAX, RPC_PREFACE_WITHIN,
+    RPC_REQUEST_WITHIN, RPC_STREAM_WINDOW_BYTES, RPC_STREAMS_MAX,
+};
+use crate::network::{Listener, Place, Places, Stream};
 
 /// How a server behaves towards its peers.
 #[derive(Debug, Clone)]
@@ -26,15 +27,19 @@ pub struct ServerSettings {
     pub keepalive_timeout: Duration,
     /// How long open requests and streams may go on after the end began; then connections are cut.
     pub drain_within: Duration,
+    /// Connections at once. For one more the one that has asked for nothing for the longest gives way; if
+    /// all have asked for something, the new one is closed.
+    pub connections_max: usize,
 }
 
 impl Default for ServerSettings {
-    /// Pinged every 10 s, dropped after 5 s more, 5 s to drain.
+    /// Pinged every 10 s, dropped after 5 s more, 5 s to drain, [`RPC_CONNECTIONS_MAX`] connections.
     fn default() -> Self {
         Self {
             keepalive_interval: Duration::from_secs(10),
             keepalive_timeout: Duration::from_secs(5),
             drain_within: Duration::from_secs(5),
+            connections_max: RPC_CONNECTIONS_MAX,
         }
     }
 }
@@ -51,7 +56,10 @@ pub struct PeerAddress(pub SocketAddr);
 /// Serves until `shutdown`, then stops accepting, lets what is open end within `drain_within`, and cuts
 /// what has not. When it returns, no connection of this listener is left.
 ///
-/// A bidirectional stream does not end by itself: its service should end it on the same token.
+/// A connection must speak HTTP/2 within [`RPC_PREFACE_WITHIN`] and make a request within
+/// [`RPC_REQUEST_WITHIN`]; each request must have arrived, and its answer begun, within
+/// [`RPC_ANSWER_WITHIN`]. A bidirectional stream does not end by itself: its service should end it on the
+/// same token.
 ///
 /// # Errors
 /// [`ServeError`] if the server fails by itself.
@@ -64,12 +72,23 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let cut = CancellationToken::new();
     let clock = observer.clock().clone();
+    let accepting = Accepting {
+        listener,
+        places: Places::new(settings.connections_max),
+        clock: clock.clone(),
+        cut: cut.clone(),
+        is_full: false,
+    };
     let server = Server::builder()
         .http2_keepalive_interval(Some(settings.keepalive_interval))
         .http2_keepalive_timeout(Some(settings.keepalive_timeout))
+        .initial_stream_window_size(RPC_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(RPC_CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(RPC_STREAMS_MAX)
+        .timeout(RPC_ANSWER_WITHIN)
         .layer(observer)
         .add_routes(routes)
-        .serve_with_incoming_shutdown(connections(listener, cut.clone()), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(accepting.connections(), shutdown.clone().cancelled_owned());
     let mut server = std::pin::pin!(server);
     tokio::select! {
         biased;
@@ -86,88 +105,47 @@ async fn overdue(clock: &Clock, shutdown: &CancellationToken, within: Duration) 
     clock.sleep(within).await;
 }
 
-fn connections(
+/// What accepts connections and gives each its place.
+struct Accepting {
     listener: Listener,
+    places: Places,
+    clock: Clock,
     cut: CancellationToken,
-) -> impl futures::Stream<Item = io::Result<Connection>> {
-    stream::unfold((listener, cut), |(listener, cut)| async move {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let connection = Connection { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()) };
-                Some((Ok(connection), (listener, cut)))
+    /// It was told that there is no place, and not yet that there is again.
+    is_full: bool,
+}
+
+impl Accepting {
+    fn connections(self) -> impl futures::Stream<Item = io::Result<Connection>> {
+        stream::unfold(self, |mut accepting| async move {
+            loop {
+                match accepting.listener.accept().await {
+                    Ok(accepted) => {
+                        if let Some(place) = accepting.place() {
+                            let connection = accepting.connection(accepted, place);
+                            return Some((Ok(connection), accepting));
+                        }
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "the gRPC listener is closed");
+                        return None;
+                    }
+                }
             }
-            Err(error) => {
-                tracing::error!(%error, "the gRPC listener is closed");
-                None
-            }
+        })
+    }
+
+    fn place(&mut self) -> Option<Place> {
+        let place = self.places.take();
+        if place.is_none() && !self.is_full {
+            tracing::warn!(connections = self.places.len(), "no place for another gRPC connection");
         }
-    })
-}
-
-/// A connection that can be cut from outside: the server library spawns tasks that nobody else can end.
-struct Connection {
-    stream: Stream,
-    peer: SocketAddr,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
-impl Connection {
-    fn poll_cut(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = PeerAddress;
-
-    fn connect_info(&self) -> PeerAddress {
-        PeerAddress(self.peer)
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.poll_cut(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_cut(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.is_full = place.is_none();
+        place
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_cut(context)?;
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_cut(context)?;
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    fn connection(&self, accepted: (Stream, SocketAddr), place: Place) -> Connection {
+        let patience = Patience { preface: RPC_PREFACE_WITHIN, request: RPC_REQUEST_WITHIN };
+        Connection::new(accepted, place, (self.clock.clone(), patience), self.cut.clone())
     }
 }

@@ -7,6 +7,7 @@ use futures::stream;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -16,10 +17,12 @@ use tower::{Service as _, ServiceExt as _};
 
 use super::*;
 use crate::clock::{Clock, ManualClock};
+use crate::limits::{RPC_PREFACE_WITHIN, RPC_REQUEST_WITHIN};
 use crate::network::Network;
 use crate::telemetry::Metrics;
 
-/// Answers `Once` with its peer's address, and `Forever` with a stream that never ends.
+/// Answers `Once` with its peer's address, `Forever` with a stream that never ends, and `Deaf` likewise,
+/// without ever reading the request.
 #[derive(Clone)]
 struct Echo;
 
@@ -39,7 +42,11 @@ impl tower::Service<Request<Body>> for Echo {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let PeerAddress(peer) = request.extensions().get().copied().unwrap();
         let refused = request.uri().path().ends_with("Refuse");
-        let body = if request.uri().path().ends_with("Forever") { endless() } else { Body::empty() };
+        let body = match request.uri().path().rsplit('/').next() {
+            Some("Forever") => endless(),
+            Some("Deaf") => Body::new(StreamBody::new(deaf(request.into_body()))),
+            Some(_) | None => Body::empty(),
+        };
         let response =
             Response::builder().header("content-type", "application/grpc").header("x-peer", peer.to_string());
         let response = if refused { response.header("grpc-status", "7") } else { response };
@@ -51,6 +58,14 @@ fn endless() -> Body {
     Body::new(StreamBody::new(stream::pending::<Result<Frame<Bytes>, tonic::Status>>()))
 }
 
+/// Keeps what is sent without reading it.
+fn deaf(unread: Body) -> impl futures::Stream<Item = Result<Frame<Bytes>, tonic::Status>> + Send {
+    stream::once(async move {
+        let _unread = unread;
+        std::future::pending().await
+    })
+}
+
 struct Running {
     url: String,
     metrics: Metrics,
@@ -60,12 +75,15 @@ struct Running {
 }
 
 fn start() -> Running {
+    start_with(ServerSettings::default())
+}
+
+fn start_with(settings: ServerSettings) -> Running {
     let listener = Network::tcp().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let url = format!("http://{}", listener.local_addr());
     let (clock, hand) = Clock::manual();
     let (metrics, shutdown) = (Metrics::new(), CancellationToken::new());
     let observer = RequestObserver::new("test", &metrics, clock);
-    let settings = ServerSettings::default();
     let task = tokio::spawn(serve(listener, Routes::new(Echo), settings, observer, shutdown.clone()));
     Running { url, metrics, hand, shutdown, task }
 }
@@ -98,6 +116,23 @@ async fn a_call_arrives_with_its_peer_and_is_measured() {
     assert!(!text.contains("Guess"));
 }
 
+/// One stream that is not read does not take the connection with it, however small its messages are.
+#[tokio::test]
+async fn small_messages_that_nobody_reads_wait_for_their_reader() {
+    let server = start();
+    let channel = connect(&Network::tcp(), &server.url, &ClientSettings::default()).await.unwrap();
+    let smallest = Bytes::from_static(&[0; 12]);
+    let messages = stream::repeat_with(move || Ok::<_, tonic::Status>(Frame::data(smallest.clone())));
+    let request = Request::post("/test.Echo/Deaf").body(Body::new(StreamBody::new(messages))).unwrap();
+    let mut flooding = channel.clone();
+    let answer = flooding.ready().await.unwrap().call(request).await.unwrap();
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        call(&channel, "Once").await;
+    }
+    drop(answer);
+}
+
 #[tokio::test]
 async fn an_idle_server_ends_at_once() {
     let server = start();
@@ -122,6 +157,77 @@ async fn an_open_stream_is_cut_when_the_drain_is_over() {
     server.task.await.unwrap().unwrap();
     let end = stream.into_body().collect().await;
     assert!(end.is_err(), "the far side is told that it did not end well");
+}
+
+async fn until_closed(mut peer: crate::network::Stream) {
+    let closed = async { while peer.read(&mut [0; 64]).await.unwrap_or(0) > 0 {} };
+    tokio::time::timeout(Duration::from_secs(5), closed).await.expect("it is closed");
+}
+
+impl Running {
+    async fn dial(&self) -> crate::network::Stream {
+        Network::tcp().connect(self.url.strip_prefix("http://").unwrap()).await.unwrap()
+    }
+
+    /// Lets time pass until that peer is cut; how long that took.
+    async fn cut_after(&self, peer: &mut crate::network::Stream) -> Duration {
+        let mut passed = Duration::ZERO;
+        // Until it has been accepted, its time does not run.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        loop {
+            let mut read = vec![0; 1024];
+            match tokio::time::timeout(Duration::from_millis(20), peer.read(&mut read)).await {
+                Ok(Ok(0) | Err(_)) => return passed,
+                Ok(Ok(_)) => continue,
+                Err(_) => {}
+            }
+            assert!(passed < Duration::from_secs(120), "it is never cut");
+            self.hand.advance(Duration::from_secs(1));
+            passed += Duration::from_secs(1);
+        }
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test]
+async fn a_silent_peer_is_cut_and_one_that_asks_is_not() {
+    let server = start();
+    let channel = connect(&Network::tcp(), &server.url, &ClientSettings::default()).await.unwrap();
+    call(&channel, "Once").await;
+    let (mut silent, mut half) = (server.dial().await, server.dial().await);
+    half.write_all(&PREFACE[..23]).await.unwrap();
+    assert_eq!(server.cut_after(&mut silent).await, RPC_PREFACE_WITHIN);
+    assert_eq!(server.cut_after(&mut half).await, Duration::ZERO, "half a preface is none");
+    let mut polite = server.dial().await;
+    polite.write_all(PREFACE).await.unwrap();
+    assert_eq!(server.cut_after(&mut polite).await, RPC_REQUEST_WITHIN);
+    call(&channel, "Once").await;
+    let text = server.metrics.encode();
+    assert!(text.contains("{method=\"Once\",outcome=\"ok\"} 2"), "over the same connection:\n{text}");
+}
+
+#[tokio::test]
+async fn at_the_most_connections_the_silent_make_room_and_those_that_asked_stay() {
+    let server = start_with(ServerSettings { connections_max: 3, ..ServerSettings::default() });
+    let (first, second) = (server.dial().await, server.dial().await);
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let channel = connect(&Network::tcp(), &server.url, &ClientSettings::default()).await.unwrap();
+        call(&channel, "Once").await;
+        asked.push(channel);
+    }
+    // The silent ones made room, one after the other; a further one is closed at once, not left waiting.
+    for gone in [first, second, server.dial().await] {
+        until_closed(gone).await;
+    }
+    for channel in &asked {
+        call(channel, "Once").await;
+    }
+    drop(asked);
+    while server.dial().await.read(&mut [0; 64]).await.unwrap_or(0) == 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What comes over a link becomes work: the token is judged, names are completed, a lease is minted.
 
 use presence_model::claim::{Action, Claims, TokenRefusal};
-use presence_model::id::{RoomId, Roster, UserId};
+use presence_model::id::{Generation, RoomId, Roster, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId};
 use presence_model::member;
@@ -24,7 +24,8 @@ impl Driver {
                 return self.tell(link, LinkDown::Joined { request, outcome: Err(refusal) });
             }
         };
-        if !is_good(&up.profile.state) {
+        let is_too_high = up.generation.is_some_and(|generation| generation > Generation::MAX);
+        if is_too_high || !is_good(&up.profile.state) {
             return self.tell(link, LinkDown::Joined { request, outcome: Err(LinkRefusal::BadRequest) });
         }
         let roster = Roster { region: edge.region.clone(), room: up.room };

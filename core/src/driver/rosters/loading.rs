@@ -142,6 +142,7 @@ impl Driver {
         for roster in self.rosters.of_shard(shard) {
             self.load(&roster);
         }
+        self.count_again(|counted| counted == shard);
     }
 
     /// Tries again what could not be loaded.

@@ -68,10 +68,13 @@ impl Driver {
         for commit in &commits {
             self.on_transitions(commit);
             self.follow(commit);
+            self.count_commit(commit);
         }
         let broken: BTreeSet<Shard> = broken.into_iter().collect();
         if begins || !broken.is_empty() {
-            self.mend(|shard| begins || broken.contains(&shard));
+            let concerned = |shard| begins || broken.contains(&shard);
+            self.mend(concerned);
+            self.count_again(concerned);
         }
     }
 

@@ -16,9 +16,11 @@ const EVICTED: LinkRefusal = LinkRefusal::Refused(Refusal::HasEnded { reason: Re
 fn evict(world: &mut World, core: usize, name: &str) -> Result<usize, QueryRefusal> {
     match world.evict(core, name)? {
         Answer::Evicted { sessions } => Ok(sessions),
-        other @ (Answer::Room { .. } | Answer::Count { .. } | Answer::Rooms { .. } | Answer::Explain(_)) => {
-            panic!("{other:?}")
-        }
+        other @ (Answer::Room { .. }
+        | Answer::Count { .. }
+        | Answer::Rooms { .. }
+        | Answer::Explain(_)
+        | Answer::Leaving(_)) => panic!("{other:?}"),
     }
 }
 

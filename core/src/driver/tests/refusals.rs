@@ -1,12 +1,12 @@
 //! Rooms that are not watched: each has its reason, and the watch goes on.
 
 use presence_model::id::RegionId;
-use presence_model::watch::{OpenRoom, WatchRefusal};
+use presence_model::watch::{Level, OpenRoom, WatchRefusal};
 
 use super::world::{World, region, room, secs};
 use crate::driver::tests::world::watcher::open;
 use crate::driver::{Input, WatchKey};
-use crate::limits::{ROOMS_PER_WATCH_MAX, WATCH_NOTES_MAX};
+use crate::limits::{ROOMS_PER_WATCH_MAX, ROOMS_WATCHED_MAX, WATCH_NOTES_MAX, WATCHES_MAX};
 
 fn nowhere() -> RegionId {
     RegionId::new("nowhere").unwrap()
@@ -79,6 +79,48 @@ fn a_watch_has_as_many_rooms_as_it_may_and_not_one_more() {
     world.join(edge, "ann", 1);
     world.run(secs(1));
     assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}
+
+#[test]
+fn all_watches_together_have_as_many_rooms_as_they_may() {
+    let mut world = World::new();
+    assert_eq!(ROOMS_WATCHED_MAX, 4 * ROOMS_PER_WATCH_MAX);
+    let rooms: Vec<String> = (0..ROOMS_PER_WATCH_MAX).map(|n| format!("room-{n}")).collect();
+    let count = |name: &str| OpenRoom { level: Level::Count, ..open(name, None) };
+    let watches: Vec<WatchKey> = (1..=4).map(|key| world.watch_nothing(0, key)).collect();
+    for watch in &watches {
+        for room in &rooms {
+            world.open(*watch, count(room));
+        }
+    }
+    assert!(watches.iter().all(|watch| refused(&world, *watch).is_empty()), "up to the last that may be");
+    let beyond = world.watch_nothing(0, 5);
+    world.open(beyond, count("r"));
+    assert!(matches!(refused(&world, beyond), [WatchRefusal::RateLimited { .. }]));
+    world.open(watches[0], count("room-7"));
+    assert!(refused(&world, watches[0]).is_empty(), "one that is open may be opened again");
+    world.close_room(watches[1], "room-9");
+    world.open(beyond, count("r"));
+    assert_eq!(refused(&world, beyond).len(), 1, "one that is closed makes room");
+    world.open(beyond, count("s"));
+    assert_eq!(refused(&world, beyond).len(), 2);
+    world.unwatch(watches[2]);
+    world.open(beyond, count("s"));
+    assert_eq!(refused(&world, beyond).len(), 2, "so does a watch that ends");
+}
+
+#[test]
+fn there_are_as_many_watches_as_may_be_and_not_one_more() {
+    let mut world = World::new();
+    for key in 1..=WATCHES_MAX as u64 {
+        world.watch_nothing(0, key);
+    }
+    assert_eq!(world.watchers.len(), WATCHES_MAX);
+    let beyond = world.watch_nothing(0, 0);
+    assert!(!world.watchers.contains_key(&beyond));
+    world.unwatch(WatchKey(1));
+    let beyond = world.watch_nothing(0, 0);
+    assert!(world.watchers.contains_key(&beyond));
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Watchers: snapshots, deltas, resume, and what a slow one costs.
 
-use presence_model::id::SessionId;
+use presence_model::cursor::Cursor;
+use presence_model::id::{RegionId, SessionId};
 use presence_model::link::{LinkUp, RequestId};
-use presence_model::position::{Position, Revision};
+use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::Status;
-use presence_model::watch::Level;
+use presence_model::replica::Freshness;
+use presence_model::watch::OpenRoom;
 
-use super::world::{World, ms, room, roster, secs};
+use super::world::{World, ms, region, room, roster, secs};
 use crate::driver::tests::world::watcher::open;
+use crate::limits::WATCH_READ_WITHIN;
 use crate::store::memory::Upheaval;
 
 #[test]
@@ -82,6 +85,49 @@ fn a_watcher_that_does_not_read_is_given_one_collapsed_delta_afterwards() {
     assert_eq!(world.watchers[&watch].deltas, deltas + 1);
     assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "~ann", "-bob left"]);
     assert_eq!(world.watchers[&watch].gaps, 0);
+}
+
+#[test]
+fn a_watcher_that_does_not_read_for_too_long_is_ended_and_resumes() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let [reads, stalls] = [world.watch(0, 1), world.watch(0, 2)];
+    world.watchers.get_mut(&stalls).unwrap().stalled = true;
+    world.join(edge, "ann", 1);
+    world.run(ms(20));
+    world.run(WATCH_READ_WITHIN - ms(100));
+    world.ready(stalls);
+    world.run(ms(20));
+    world.watchers.get_mut(&stalls).unwrap().stalled = true;
+    world.join(edge, "bob", 1);
+    world.run(ms(20));
+    world.run(WATCH_READ_WITHIN - ms(100));
+    assert!(world.watchers.contains_key(&stalls), "it read a moment before it was too late");
+    let had = world.watchers[&stalls].position();
+    world.run(ms(200));
+    assert!(!world.watchers.contains_key(&stalls));
+    assert_eq!(world.watchers[&reads].shown(), ["ann", "bob"]);
+    assert_eq!(world.watchers[&reads].gaps, 0);
+    let again = world.watch_nothing(0, 3);
+    world.open(again, open("r", had));
+    world.run(ms(50));
+    assert_eq!(world.watchers[&again].pages, 0, "from where it was");
+}
+
+#[test]
+fn a_core_that_slept_ends_no_watch_for_its_own_silence() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.watchers.get_mut(&watch).unwrap().stalled = true;
+    world.join(edge, "ann", 1);
+    world.run(ms(20));
+    world.sleep(0, true);
+    world.run(WATCH_READ_WITHIN * 2);
+    world.sleep(0, false);
+    world.ready(watch);
+    world.run(secs(1));
+    assert!(world.watchers.contains_key(&watch));
 }
 
 /// Scenario 19: five times in a row, at either core, and before any delta.
@@ -184,6 +230,40 @@ fn a_core_behind_what_somebody_has_seen_reads_the_store_first() {
 }
 
 #[test]
+fn where_somebody_was_is_recalled_from_memory_or_from_the_store_and_said_if_not() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let old = world.watch(0, 1);
+    let was = world.watchers[&old].position().unwrap();
+    let bob = world.join(edge, "bob", 1).lease;
+    world.leave(edge, "bob", bob).unwrap();
+    world.run(ms(20));
+    // The first core saw it all; the other one loads the room only now.
+    for core in [0, 1] {
+        let watch = world.watch_nothing(core, 10 + core as u64);
+        world.open(watch, OpenRoom { recall: open("r", Some(was)).cursor, ..open("r", None) });
+        world.run(ms(50));
+        let watcher = &world.watchers[&watch];
+        let now = watcher.position().unwrap().revision.0;
+        assert_eq!((watcher.pages, watcher.last_delta), (1, Some((was.revision.0, now))), "core {core}");
+        assert_eq!((watcher.gaps, &watcher.saw[..]), (0, &["+ann".to_owned()][..]));
+    }
+    world.run(secs(3_700));
+    let zoe = world.join(edge, "zoe", 1).lease;
+    world.run(ms(50));
+    let watch = world.watch_nothing(1, 20);
+    world.open(watch, OpenRoom { recall: open("r", Some(was)).cursor, ..open("r", None) });
+    world.run(ms(50));
+    let now = world.watchers[&watch].position().unwrap().revision.0;
+    assert_eq!(world.watchers[&watch].last_delta, Some((now, now)), "too long ago");
+    world.leave(edge, "zoe", zoe).unwrap();
+    world.run(ms(50));
+    assert_eq!(world.watchers[&watch].last_delta, Some((now, now + 1)));
+    assert_eq!(world.watchers[&watch].gaps, 0);
+}
+
+#[test]
 fn a_watcher_learns_that_it_is_as_far_as_others_though_nothing_shows() {
     let mut world = World::with_cores(2);
     let edge = world.edge(0);
@@ -207,21 +287,31 @@ fn a_watcher_learns_that_it_is_as_far_as_others_though_nothing_shows() {
     assert_eq!(world.watchers[&watch].saw, ["+ann"]);
 }
 
+/// What nobody has ever seen is no reason to say that nothing is known.
 #[test]
-fn counts_are_told_and_paced() {
+fn a_watcher_of_what_the_store_does_not_have_is_told_what_it_has() {
     let mut world = World::new();
     let edge = world.edge(0);
-    let key = world.watch_nothing(0, 1);
-    world.open(key, presence_model::watch::OpenRoom { level: Level::Count, ..open("r", None) });
-    world.run(ms(20));
-    for n in 0..10 {
-        world.join(edge, &format!("user-{n}"), 1);
+    world.join(edge, "ann", 1);
+    let watch = world.watch(0, 1);
+    let here = world.watchers[&watch].position().unwrap();
+    let later = Position { revision: Revision(here.revision.0 + 7), ..here };
+    let epoch = Epoch { minted_ms: u64::MAX, random: 1 };
+    let future = Position { epoch, revision: Revision(u64::MAX) };
+    for (key, claim) in [(2, later), (3, future)] {
+        let key = world.watch_nothing(0, key);
+        let mut at_least = Cursor::default();
+        at_least.set(region(), claim);
+        at_least.set(RegionId::new("nowhere").unwrap(), claim);
+        let asked = world.histories;
+        world.open(key, OpenRoom { at_least: Some(at_least), ..open("r", None) });
+        world.run(secs(2));
+        let watcher = &world.watchers[&key];
+        assert_eq!(world.histories - asked, 1, "the store is read first, once");
+        assert_eq!((watcher.position(), &watcher.saw[..]), (Some(here), &["+ann".to_owned()][..]), "{claim}");
+        assert_eq!(watcher.copies[&room("r")].fresh(), Some(Freshness::Live));
+        assert!(!watcher.progress.is_empty());
     }
-    world.run(secs(1));
-    let counts = &world.watchers[&key].counts;
-    assert_eq!(counts.first(), Some(&0));
-    assert_eq!(counts.last(), Some(&10));
-    assert!(counts.len() <= 4, "{counts:?}");
 }
 
 #[test]

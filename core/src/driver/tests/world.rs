@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use presence_model::class::{ClassGiven, Classes};
-use presence_model::id::{RegionId, RoomId, Roster, UserId};
+use presence_model::id::{EdgeName, Incarnation, RegionId, RoomId, Roster, UserId};
 use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::{Timings, TimingsGiven};
 
@@ -109,6 +109,8 @@ pub(super) struct World {
     loads: usize,
     /// Pages of rosters asked for.
     pub(super) pages: usize,
+    /// Histories of rosters asked for.
+    pub(super) histories: usize,
     /// The most loads that were under way at once.
     pub(super) loads_most: usize,
 }
@@ -152,6 +154,7 @@ impl World {
             audit_notes: Vec::new(),
             loads: 0,
             pages: 0,
+            histories: 0,
             loads_most: 0,
         };
         for _ in 0..cores {
@@ -212,6 +215,7 @@ impl World {
                 *self.audits.entry(core).or_default() +=
                     usize::from(matches!(command, Command::Audit { .. }));
                 self.loads += usize::from(matches!(command, Command::Load { .. }));
+                self.histories += usize::from(matches!(command, Command::History { .. }));
                 self.pages += usize::from(matches!(command, Command::Load { .. }));
                 self.loads_most = self.loads_most.max(self.loads);
                 if self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. }) {
@@ -233,7 +237,7 @@ impl World {
                     self.input(core, Input::WatchReady(key));
                 }
             }
-            Effect::CloseWatch(key) => {
+            Effect::CloseWatch(key, _) => {
                 self.watchers.remove(&key);
             }
             Effect::Answer(key, answer) => {
@@ -389,6 +393,19 @@ impl World {
         let key = QueryKey(self.sequence);
         self.sequence += 1;
         self.input(core, Input::Evict(key, room("r"), user(name)));
+        self.answer(key)
+    }
+
+    /// Has a core send an edge away, and waits for the answer.
+    pub(super) fn drain_edge(
+        &mut self,
+        core: usize,
+        name: EdgeName,
+        edge: Option<Incarnation>,
+    ) -> Result<Answer, QueryRefusal> {
+        let key = QueryKey(self.sequence);
+        self.sequence += 1;
+        self.input(core, Input::DrainEdge(key, name, edge));
         self.answer(key)
     }
 

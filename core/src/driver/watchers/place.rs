@@ -61,17 +61,25 @@ pub(super) struct Place {
     at_least: Option<Position>,
     /// The copy was brought up to the store since this was asked.
     caught_up: bool,
+    /// Somebody was here and comes to the watcher: looked back to once the watcher has its answer.
+    recall: Option<Position>,
+    /// Where the watcher is while history is asked for only to look back.
+    looks_back: Option<(Position, Revision, Digest)>,
 }
 
 impl Place {
-    /// A place of a watcher that was at `cursor`, and of whom others have seen `at_least`.
-    pub(super) fn new(cursor: Option<Position>, at_least: Option<Position>) -> Self {
-        Self { at: At::Start(cursor), told: None, at_least, caught_up: false }
+    /// A place of a watcher that was at `cursor`; others have seen `at_least`, and were at `recall`.
+    pub(super) fn new(
+        cursor: Option<Position>,
+        at_least: Option<Position>,
+        recall: Option<Position>,
+    ) -> Self {
+        Self { at: At::Start(cursor), told: None, at_least, caught_up: false, recall, looks_back: None }
     }
 
     /// Whether the first answer is still to come: it is not paced.
     pub(super) fn is_unanswered(&self) -> bool {
-        !matches!(self.at, At::Sent { .. })
+        self.recall.is_some() || !matches!(self.at, At::Sent { .. })
     }
 
     /// What to say of freshness while there is no copy in step to go by.
@@ -102,7 +110,10 @@ impl Place {
             At::Start(Some(cursor)) => self.answer(cursor, copy, position),
             At::Answered(_) => self.give_answer(),
             At::Paging(..) => Some(self.give_page(freshness)),
-            At::Sent { sent, seen, digest } => self.follow((sent, seen, digest), copy, position),
+            At::Sent { sent, seen, digest } => {
+                let at = (sent, seen, digest);
+                self.look_back(at, copy, position).or_else(|| self.follow(at, copy, position))
+            }
         };
         step.or_else(|| self.tell(freshness).map(Step::Tell)).unwrap_or(Step::Done)
     }
@@ -151,6 +162,41 @@ impl Place {
             self.at = At::Sent { sent: page.position, seen: page.position.revision, digest };
         }
         Step::Tell(RegionEvent::Page(page))
+    }
+
+    /// What happened since somebody was here, once: from the copy's memory, or else the store's.
+    fn look_back(
+        &mut self,
+        at: (Position, Revision, Digest),
+        copy: &Replica,
+        position: Position,
+    ) -> Option<Step> {
+        let from = self.recall.take()?;
+        let (sent, ..) = at;
+        if from.epoch != sent.epoch || sent.epoch != position.epoch || from.revision >= sent.revision {
+            return None;
+        }
+        let Some(delta) = copy.changed_since(from.revision) else {
+            self.looks_back = Some(at);
+            return Some(Step::History(from));
+        };
+        self.at = At::after(&delta);
+        Some(Step::Tell(RegionEvent::Delta(delta)))
+    }
+
+    /// History was read: one delta, or none if it does not reach from the cursor to now.
+    pub(super) fn resumed(&mut self, history: Option<Delta>) {
+        self.at = match (history, self.looks_back.take()) {
+            (Some(delta), None) => At::Answered(delta),
+            (None, None) => At::Start(None),
+            // What lags behind the watcher is of no use to it.
+            (Some(delta), Some((sent, ..))) if delta.epoch == sent.epoch && delta.to >= sent.revision => {
+                At::Answered(delta)
+            }
+            (Some(_) | None, Some((sent, _, digest))) => {
+                At::Answered(Delta::empty(sent.epoch, sent.revision, sent.revision, digest))
+            }
+        };
     }
 
     fn follow(

@@ -35,7 +35,7 @@ impl Driver {
         if !matches!(place.at, At::Resuming(asked) if asked == serial) {
             return;
         }
-        place.at = conflated(result).map_or(At::Start(None), At::Answered);
+        place.resumed(conflated(result));
         self.watchers.touch(key, room);
     }
 }

@@ -22,6 +22,7 @@ impl Driver {
             let batch = if watch.ready { self.batch(key, &mut watch) } else { Vec::new() };
             if !batch.is_empty() {
                 watch.ready = false;
+                watch.handed = self.now;
                 self.out.push(Effect::Watch(key, batch));
             }
             self.watchers.watches.insert(key, watch);
@@ -122,8 +123,8 @@ impl Driver {
             let freshness = self.freshness(&roster);
             let down = |event| WatchDown::Region { room: room.clone(), region: region.clone(), event };
             batch.extend(place.tell(freshness).map(down));
-            let Some(copy) = self.rosters.in_step(&roster) else { return false };
-            members += copy.len() as u64;
+            let Some(known) = self.counts.known(&roster) else { return false };
+            members += known;
         }
         if watched.count.replace(members) != Some(members) {
             watched.not_before = self.now + interval(watched);
@@ -143,10 +144,8 @@ impl Driver {
             && watch.unanswered.is_empty()
             && self.rosters.stale().is_none()
             && self.tail_is_heard();
-        let Some(store_time) = self.clock.latest(self.now).filter(|_| whole && self.rosters.serves(key))
-        else {
-            return;
-        };
+        let serves = whole && self.rosters.serves(key) && self.counts.serves(key);
+        let Some(store_time) = self.clock.latest(self.now).filter(|_| serves) else { return };
         watch.sequence += 1;
         batch.push(WatchDown::Progress { sequence: watch.sequence, store_time });
     }

@@ -164,7 +164,9 @@ impl ShardState {
         upserts.sort_unstable_by(|a, b| a.user.cmp(&b.user));
         removals.sort_unstable_by(|a, b| a.user.cmp(&b.user));
         let delta = Delta { epoch: self.epoch, from, to: revision, upserts, removals, digest: roster.digest };
-        let committed = Arc::new(Committed { roster: (**name).clone(), delta, transitions, at: now });
+        let members = roster.members.len() as u64;
+        let committed =
+            Arc::new(Committed { roster: (**name).clone(), delta, transitions, members, at: now });
         self.commits += 1;
         roster.history.push_back(Arc::clone(&committed));
         self.history.push(self.commits, committed);

@@ -21,6 +21,7 @@ pub(super) struct EdgeNote {
     core: u64,
     broken_since: Option<StoreTime>,
     heard: StoreTime,
+    draining: bool,
 }
 
 pub(super) type EdgeNotes = BTreeMap<Incarnation, EdgeNote>;
@@ -40,8 +41,9 @@ impl Data {
                 known.heard = now;
                 true
             }
-            Some(_) | None => {
-                let note = EdgeNote { name, link, core, broken_since: None, heard: now };
+            known => {
+                let draining = known.is_some_and(|known| known.draining);
+                let note = EdgeNote { name, link, core, broken_since: None, heard: now, draining };
                 self.edges.insert(edge, note);
                 true
             }
@@ -64,6 +66,14 @@ impl Data {
         }
     }
 
+    pub(super) fn drain_edge(&mut self, name: &EdgeName, edge: Option<Incarnation>) {
+        let is_meant =
+            |run: Incarnation, note: &EdgeNote| note.name == *name && edge.is_none_or(|edge| edge == run);
+        for (run, note) in &mut self.edges {
+            note.draining |= is_meant(*run, note);
+        }
+    }
+
     /// Whether a higher link number of that edge is known.
     pub(super) fn knows_newer(&self, edge: Incarnation, link: LinkNumber) -> bool {
         self.edges.get(&edge).is_some_and(|known| known.link > link)
@@ -77,7 +87,8 @@ impl Data {
             link: note.link,
             core: note.core,
             broken_since: note.broken_since,
-            leases: note.broken_since.map(|_| held(*edge)),
+            draining: note.draining,
+            leases: (note.broken_since.is_some() || note.draining).then(|| held(*edge)),
         });
         let edges =
             states.filter(|state| held(state.edge) > 0 || !self.is_unheard(state.edge, now)).collect();

@@ -27,6 +27,7 @@ struct Note {
     core: String,
     heard: String,
     broken: Option<String>,
+    drain: Option<String>,
 }
 
 /// An edge and when somebody spoke of it last.
@@ -67,6 +68,23 @@ impl Inner {
         Ok(Outcome::Done)
     }
 
+    pub(super) async fn drain_edge(
+        &self,
+        name: &EdgeName,
+        edge: Option<Incarnation>,
+    ) -> Result<Outcome, StoreFault> {
+        let mut arguments = Arguments::default();
+        arguments.text("drain");
+        match edge {
+            Some(edge) => arguments.hex(edge.0),
+            None => arguments.text(""),
+        }
+        arguments.text("");
+        arguments.text(name.as_str());
+        self.note(arguments).await?;
+        Ok(Outcome::Done)
+    }
+
     async fn note(&self, arguments: Arguments) -> Result<(StoreTime, bool), StoreFault> {
         let mut reader = Reader::new(self.write(&EDGES, &self.keys.edges(), arguments).await?)?;
         Ok((reader.time()?, reader.flag()?))
@@ -88,7 +106,7 @@ impl Inner {
         try_join_all(self.shards().map(write)).await.map(drop)
     }
 
-    /// Counts leases only of those that are broken or long unheard: nobody asks for the others.
+    /// Counts leases only of those that are broken, to go or long unheard: nobody asks for the others.
     pub(super) async fn edges(&self) -> Result<Outcome, StoreFault> {
         let mut arguments = Arguments::default();
         arguments.text("list");
@@ -98,13 +116,14 @@ impl Inner {
         let mut edges = Vec::new();
         for Heard { mut state, heard } in notes(reader)? {
             let is_unheard = now.since(heard) > UNHEARD_MAX;
-            if state.broken_since.is_some() || is_unheard {
+            let is_asked_for = state.broken_since.is_some() || state.draining;
+            if is_asked_for || is_unheard {
                 let leases = self.count_leases(state.edge).await?;
                 if is_unheard && leases == 0 {
                     self.forget(state.edge, state.link).await?;
                     continue;
                 }
-                state.leases = state.broken_since.map(|_| leases);
+                state.leases = is_asked_for.then_some(leases);
             }
             edges.push(state);
         }
@@ -145,6 +164,7 @@ fn notes(mut reader: Reader) -> Result<Vec<Heard>, StoreFault> {
             link: LinkNumber(hex(&note.link)?),
             core: hex(&note.core)?,
             broken_since,
+            draining: note.drain.is_some(),
             leases: None,
         };
         notes.push(Heard { state, heard: StoreTime(number(&note.heard)?) });

@@ -22,7 +22,7 @@ pub(super) fn fault(error: &RedisError, is_write: bool) -> StoreFault {
         return StoreFault::ReadOnly;
     }
     // Scripts fail half-way only by a defect of ours, or because a key is of another type: again would be
-    // the same.
+    // the same. While a slot moves they fail before they write anything.
     let is_answered = matches!(kind, ErrorKind::Server(_) | ErrorKind::Extension);
     // Connections of ours say of everything that was never sent that it was refused.
     let is_unsent = UNSENT.contains(&kind) || error.is_connection_refusal();

@@ -65,6 +65,18 @@ impl Keys {
         format!("{}:user:{}", self.people(shard), user.as_str())
     }
 
+    /// All that is written of these users: what begins the keys, then the keys.
+    pub(super) fn of_people<'a>(
+        &self,
+        shard: Shard,
+        users: impl IntoIterator<Item = &'a UserId>,
+    ) -> Vec<String> {
+        let people = self.people(shard);
+        let went = format!("{people}:went");
+        let users = users.into_iter().map(|user| self.user(shard, user));
+        [people, self.seen(shard), went].into_iter().chain(users).collect()
+    }
+
     /// What is revoked until when.
     pub(super) fn revoked(&self) -> String {
         format!("{}:revoked", self.prefix)

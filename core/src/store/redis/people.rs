@@ -40,21 +40,22 @@ impl Inner {
     /// Tells of those whom a commit is to bring or take. If that fails the commit must not be sent.
     pub(super) async fn announce(&self, commit: &Commit) -> Result<(), StoreFault> {
         let name = roster_name(&commit.roster);
-        let mut told: BTreeMap<Shard, Arguments> = BTreeMap::new();
+        let mut told: BTreeMap<Shard, (Arguments, Vec<&UserId>)> = BTreeMap::new();
         for change in &commit.changes {
             let what = match (&change.before, &change.record) {
                 (None, Some(_)) => "came",
                 (Some(_), None) => "went",
                 (Some(_), Some(_)) | (None, None) => continue,
             };
-            let arguments = told.entry(shard_of_user(&change.user, self.shards)).or_default();
+            let (arguments, users) = told.entry(shard_of_user(&change.user, self.shards)).or_default();
+            users.push(&change.user);
             arguments.text(change.user.as_str());
             arguments.text(&name);
             arguments.text(what);
         }
-        let tell = async |(shard, arguments): (Shard, Arguments)| {
-            let lane = &self.lanes.scripts;
-            let told = PEOPLE.run(lane, &self.keys.people(shard), arguments.as_slice()).await;
+        let tell = async |(shard, (arguments, users)): (Shard, (Arguments, Vec<&UserId>))| {
+            let keys = self.keys.of_people(shard, users);
+            let told = PEOPLE.run_over(&self.lanes.scripts, &keys, arguments.as_slice()).await;
             // The commit itself is not sent then: nothing that counts was carried out.
             told.map_err(|error| fault(&error, false))
         };
@@ -137,7 +138,8 @@ impl Inner {
             arguments.text(&entry.noted);
             arguments.text(if *is_gone { "gone" } else { "there" });
         }
-        self.write(&UNLIST, &self.keys.people(shard), arguments).await.map(drop)
+        let keys = self.keys.of_people(shard, entries.iter().map(|(entry, _)| &entry.user));
+        self.write_over(&UNLIST, &keys, arguments).await.map(drop)
     }
 
     /// Nothing to look at: one command.
@@ -147,7 +149,8 @@ impl Inner {
         arguments.number(millis(self.retention.seen));
         arguments.number(millis(self.retention.listing));
         arguments.number(portion as u64);
-        let mut reader = Reader::new(self.write(&STALE, &self.keys.people(shard), arguments).await?)?;
+        let keys = self.keys.of_people(shard, []);
+        let mut reader = Reader::new(self.write_over(&STALE, &keys, arguments).await?)?;
         reader.time()?;
         let forgotten = reader.count()?;
         let mut departures = Vec::new();

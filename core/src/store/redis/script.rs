@@ -25,26 +25,38 @@ impl Script {
         Self { text, hash }
     }
 
-    /// Runs one that writes, over the keys of one slot that `key` begins.
+    /// Runs one that writes, over the keys of one slot that `key` begins. It looks by itself whether all of
+    /// them are on one server.
     pub(super) async fn run(&self, lane: &Lane, key: &str, arguments: &[Vec<u8>]) -> RedisResult<Value> {
-        self.call(lane, ["EVALSHA", "EVAL"], key, arguments).await
+        self.call(lane, ["EVALSHA", "EVAL"], &[key.to_owned()], arguments).await
+    }
+
+    /// Runs one that writes to these keys and no other; the first begins them all. While they are not all on
+    /// one server, it is refused there.
+    pub(super) async fn run_over(
+        &self,
+        lane: &Lane,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> RedisResult<Value> {
+        self.call(lane, ["EVALSHA", "EVAL"], keys, arguments).await
     }
 
     /// Runs one that only reads: the server holds it to that, and may be one that takes no writes.
     pub(super) async fn read(&self, lane: &Lane, key: &str, arguments: &[Vec<u8>]) -> RedisResult<Value> {
-        self.call(lane, ["EVALSHA_RO", "EVAL_RO"], key, arguments).await
+        self.call(lane, ["EVALSHA_RO", "EVAL_RO"], &[key.to_owned()], arguments).await
     }
 
     async fn call(
         &self,
         lane: &Lane,
         [by_hash, whole]: [&str; 2],
-        key: &str,
+        keys: &[String],
         arguments: &[Vec<u8>],
     ) -> RedisResult<Value> {
         let call = |verb: &str, script: &str| {
             let mut command = Cmd::new();
-            command.arg(verb).arg(script).arg(1).arg(key).arg(arguments);
+            command.arg(verb).arg(script).arg(keys.len()).arg(keys).arg(arguments);
             command
         };
         match lane.run(&call(by_hash, &self.hash)).await {

@@ -308,6 +308,7 @@ fn committed(fields: &mut Reader) -> Result<(Epoch, Committed), StoreFault> {
     text("before")?;
     let at = StoreTime(number(&text("at")?)?);
     let digest = Digest(hex(&text("digest")?)?);
+    let members = number(&text("members")?)?;
     text("size")?;
     let (mut upserts, mut removals, mut transitions) = (Vec::new(), Vec::new(), Vec::new());
     while !fields.is_done() {
@@ -324,5 +325,5 @@ fn committed(fields: &mut Reader) -> Result<(Epoch, Committed), StoreFault> {
     upserts.sort_unstable_by(|a, b| a.user.cmp(&b.user));
     removals.sort_unstable_by(|a, b| a.user.cmp(&b.user));
     let delta = Delta { epoch, from, to, upserts, removals, digest };
-    Ok((epoch, Committed { roster: Roster { region, room }, delta, transitions, at }))
+    Ok((epoch, Committed { roster: Roster { region, room }, delta, transitions, members, at }))
 }

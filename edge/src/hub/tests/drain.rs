@@ -115,6 +115,20 @@ fn joins_are_not_taken_any_more_but_renewals_go_on() {
 }
 
 #[test]
+fn an_operator_has_the_process_told_to_go_and_nothing_is_lost_if_it_is_told_twice() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.down(LinkDown::DrainEdge);
+    assert_eq!(world.told_to_go, 1);
+    assert!(world.frames(key).is_empty(), "first nobody new is accepted");
+    world.give(Input::Drain);
+    world.drain_frames(key);
+    world.down(LinkDown::DrainEdge);
+    world.give(Input::Drain);
+    assert!(world.frames(key).is_empty());
+}
+
+#[test]
 fn a_drain_ends_without_a_core_too() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);

@@ -181,6 +181,37 @@ fn a_core_that_goes_is_left_with_a_word_and_renewals_go_on() {
 }
 
 #[test]
+fn a_core_that_goes_before_it_has_said_welcome_is_left_as_well() {
+    let mut world = World::among(&["a", "b"]);
+    world.give(Input::Tick);
+    world.give(Input::LinkUp);
+    world.down(LinkDown::Drain);
+    assert_eq!((world.links.len(), world.links_dropped), (2, 1));
+    assert_ne!(world.linked_to[0], world.linked_to[1]);
+}
+
+#[test]
+fn rooms_are_opened_on_the_next_core_from_where_they_are() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.snapshot("r", &["ann"]);
+    world.commit("r", &["bob"], &[]);
+    let at = world.position();
+    world.pass_ms(500);
+    world.take_opened();
+    world.drain_frames(key);
+    world.down(LinkDown::Drain);
+    world.link();
+    let opened = world.take_opened();
+    let cursor = opened[0].cursor.as_ref().and_then(|cursor| cursor.get(&region()));
+    assert_eq!((opened.len(), cursor), (1, Some(at)), "resumed by a delta, not loaded again");
+    world.commit("r", &[], &["bob"]);
+    world.pass_ms(500);
+    let frames = world.frames(key);
+    assert_eq!(kinds(&frames), ["delta"], "{frames:?}");
+}
+
+#[test]
 fn who_was_evicted_while_the_link_moved_stays_evicted() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);

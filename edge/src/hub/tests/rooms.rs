@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use presence_model::position::Revision;
 use presence_model::replica::Freshness;
 use presence_model::time::StoreTime;
 use presence_model::view::RegionEvent;
@@ -92,8 +93,47 @@ fn a_cursor_that_cannot_be_read_or_reached_costs_a_snapshot() {
         world.commit("r", &[&format!("u{}", n % 3)], &[]);
     }
     let key = watch(&mut world, "bob", Some(&since));
-    assert_eq!(kinds(&world.frames(key)), ["hello", "snapshot"]);
+    assert_eq!(kinds(&world.frames(key)), ["hello"], "the core may remember more");
+    let now = world.position().revision;
+    world.recall("r", (now, now), &[], &[]);
+    assert_eq!(kinds(&world.frames(key)), ["snapshot"]);
     assert_eq!(world.hub.counts().reconnects.snapshot, 2);
+}
+
+/// An edge that has just started: whoever comes was somewhere before it was there.
+#[test]
+fn a_room_that_is_loaded_for_somebody_who_was_there_before_is_resumed_by_delta() {
+    let (_, _, since) = settled(&["a"]);
+    let mut world = World::linked();
+    for (joined, left) in [(&["a"][..], &[][..]), (&["b"], &[]), (&["c"], &[]), (&[], &["b"])] {
+        world.commit("r", joined, left);
+    }
+    let first = watch(&mut world, "ann", Some(&since));
+    let opened = world.take_opened();
+    let recalled = opened[0].recall.as_ref().and_then(|cursor| cursor.get(&region())).unwrap();
+    assert_eq!((opened[0].cursor.as_ref(), recalled.revision), (None, Revision(1)));
+    world.snapshot("r", &["a", "c"]);
+    let second = watch(&mut world, "bob", Some(&since));
+    assert_eq!(kinds(&world.frames(first)), ["hello"], "not everything again");
+    assert!(world.take_opened().is_empty(), "one question for both");
+    let now = world.position().revision;
+    world.recall("r", (Revision(1), now), &["c"], &["b"]);
+    for (key, skip) in [(first, 0), (second, 1)] {
+        let frames = world.frames(key).split_off(skip);
+        assert_eq!((kinds(&frames), &frames[0]["prev"]), (vec!["delta"], &Value::Null));
+        assert_eq!((users(&frames[0]["upserts"]), users(&frames[0]["removals"])), (vec!["c"], vec!["b"]));
+    }
+    let third = watch(&mut world, "cid", Some(&since));
+    assert_eq!(kinds(&world.frames(third)), ["hello", "delta"], "remembered from here on");
+    assert_eq!((world.hub.counts().reconnects.resumed, world.hub.counts().reconnects.snapshot), (3, 0));
+    world.pass_ms(1_000);
+    world.commit("r", &["d"], &[]);
+    world.pass_ms(1_000);
+    for key in [first, second, third] {
+        let frames = world.frames(key);
+        assert_eq!(kinds(&frames), ["delta"]);
+        assert!(users(&frames[0]["upserts"]).contains(&"d"));
+    }
 }
 
 /// A cursor of a revision this world has not reached.

@@ -79,6 +79,7 @@ pub(super) struct World {
     /// A link, or a watch, was asked for and did not come up yet.
     pub(super) wanted: (bool, bool),
     pub(super) drained: bool,
+    pub(super) told_to_go: usize,
     /// Whether a core answers beats.
     pub(super) core_beats: bool,
     /// What a core welcomes with.
@@ -126,6 +127,7 @@ impl World {
             links_dropped: 0,
             wanted: (false, false),
             drained: false,
+            told_to_go: 0,
             core_beats: true,
             core: timings(),
             accepted: None,
@@ -213,6 +215,7 @@ impl World {
             }
             Effect::Watch(up) => self.watched.push(up),
             Effect::DropWatch => self.wanted.1 = false,
+            Effect::Go => self.told_to_go += 1,
             Effect::Drained => self.drained = true,
         }
     }
@@ -428,6 +431,27 @@ impl World {
             last: Some(self.digest()),
         };
         self.region_event(name, RegionEvent::Page(page));
+    }
+
+    /// The core says what was touched in a span that the edge has behind it.
+    pub(super) fn recall(
+        &mut self,
+        name: &str,
+        (from, to): (Revision, Revision),
+        there: &[&str],
+        gone: &[&str],
+    ) {
+        let removal =
+            |user: &&str| Removal::new(UserId::new(*user).unwrap(), RemovalReason::Left, Duration::ZERO);
+        let delta = Delta {
+            epoch: EPOCH,
+            from,
+            to,
+            upserts: there.iter().map(|user| member(user)).collect(),
+            removals: gone.iter().map(removal).collect(),
+            digest: self.digest(),
+        };
+        self.region_event(name, RegionEvent::Delta(delta));
     }
 
     /// One commit of the roster.

@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use presence_model::cursor::Cursor;
 use presence_model::id::{Generation, RoomId, SessionId};
-use presence_model::limits::{MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX, TOKEN_BYTES_MAX};
+use presence_model::limits::{GENERATION_MAX, MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX, TOKEN_BYTES_MAX};
 use presence_model::link::Token;
 use presence_model::profile::{Profile, State, Status};
 use presence_model::view::ViewRevision;
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
 use crate::hub::Unreadable;
-use crate::limits::{CLIENT_NAME_BYTES_MAX, GENERATION_MAX, STATE_DEPTH_MAX};
+use crate::limits::{CLIENT_NAME_BYTES_MAX, STATE_DEPTH_MAX};
 use crate::protocol::{ClientMessage, CloseCode, ErrorCode, JoinMessage, Since};
 
 /// Reads one message. Unknown fields are ignored, of repeated ones the last counts, `null` is absence

@@ -13,6 +13,7 @@ use presence_model::id::{
     ConnectionId, EdgeName, Generation, Incarnation, LinkNumber, RegionId, RoomId, SessionId, UserId,
 };
 use presence_model::lease::LeaseId;
+use presence_model::limits::GENERATION_MAX;
 use presence_model::link::{
     BatchId, GrantDown, Hello, JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId, Token, UnansweredJoin,
     Welcome,
@@ -29,6 +30,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use smol_str::SmolStr;
+
+use crate::limits::{SPAN_MS_MAX, TIME_MS_MAX};
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z]{1,12}", "\\PC{0,59}[a-z]", Just("__proto__".to_owned()), Just("é".repeat(127))]
@@ -55,15 +58,15 @@ fn label() -> impl Strategy<Value = SmolStr> {
 }
 
 fn ms() -> impl Strategy<Value = Duration> {
-    any::<u64>().prop_map(Duration::from_millis)
+    (0..=SPAN_MS_MAX).prop_map(Duration::from_millis)
 }
 
 fn span() -> impl Strategy<Value = Duration> {
-    (1..u64::MAX).prop_map(Duration::from_millis)
+    (1..=SPAN_MS_MAX).prop_map(Duration::from_millis)
 }
 
 fn time() -> impl Strategy<Value = StoreTime> {
-    any::<u64>().prop_map(StoreTime)
+    (0..=TIME_MS_MAX).prop_map(StoreTime)
 }
 
 fn lease() -> impl Strategy<Value = LeaseId> {
@@ -75,7 +78,7 @@ fn request() -> impl Strategy<Value = RequestId> {
 }
 
 fn generation() -> impl Strategy<Value = Generation> {
-    any::<u64>().prop_map(Generation)
+    (0..=GENERATION_MAX).prop_map(Generation)
 }
 
 fn connection() -> impl Strategy<Value = ConnectionId> {
@@ -173,6 +176,7 @@ pub(super) fn watch_down() -> impl Strategy<Value = WatchDown> {
         Just(WatchRefusal::UnknownRegion),
         Just(WatchRefusal::Forbidden),
         Just(WatchRefusal::TooManyRooms),
+        ms().prop_map(|retry_after| WatchRefusal::RateLimited { retry_after }),
         ms().prop_map(|retry_after| WatchRefusal::Unavailable { retry_after }),
     ];
     prop_oneof![
@@ -194,11 +198,12 @@ pub(super) fn watch_up() -> impl Strategy<Value = WatchUp> {
         vec(region(), 0..4),
         level,
         ms(),
-        option::of(cursor()),
+        (option::of(cursor()), option::of(cursor())),
     );
     prop_oneof![
-        open.prop_map(|(room, home, cursor, regions, level, min_interval, at_least)| {
-            WatchUp::Open(Box::new(OpenRoom { room, home, cursor, regions, level, min_interval, at_least }))
+        open.prop_map(|(room, home, cursor, regions, level, min_interval, (at_least, recall))| {
+            let open = OpenRoom { room, home, cursor, regions, level, min_interval, at_least, recall };
+            WatchUp::Open(Box::new(open))
         }),
         room().prop_map(WatchUp::Close),
     ]
@@ -336,7 +341,7 @@ fn grant() -> impl Strategy<Value = GrantDown> {
 
 pub(super) fn link_down() -> impl Strategy<Value = LinkDown> {
     let joined = prop_oneof![grant().prop_map(Ok), refusal().prop_map(Err)];
-    let ends = (1..u64::MAX).prop_map(StoreTime);
+    let ends = (1..=TIME_MS_MAX).prop_map(StoreTime);
     let done = prop_oneof![option::of(ends).prop_map(Ok), refusal().prop_map(Err)];
     prop_oneof![
         welcome().prop_map(LinkDown::Welcome),
@@ -350,5 +355,6 @@ pub(super) fn link_down() -> impl Strategy<Value = LinkDown> {
         ms().prop_map(|within| LinkDown::RenewAll { within }),
         (lease(), removal_reason()).prop_map(|(lease, reason)| LinkDown::EndLease { lease, reason }),
         Just(LinkDown::Drain),
+        Just(LinkDown::DrainEdge),
     ]
 }

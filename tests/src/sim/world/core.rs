@@ -136,7 +136,7 @@ impl World {
                     self.watches.insert(key, stream);
                 }
             }
-            Effect::CloseWatch(key) => {
+            Effect::CloseWatch(key, _) => {
                 self.note("core closes watch", key.0.to_string());
                 if let Some(mut stream) = self.watches.remove(&key) {
                     stream.open_at_core = false;

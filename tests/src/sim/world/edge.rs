@@ -150,7 +150,7 @@ impl World {
                     self.watches.insert(key, stream);
                 }
             }
-            Effect::Drained => {}
+            Effect::Go | Effect::Drained => {}
         }
     }
 

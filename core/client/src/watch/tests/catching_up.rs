@@ -37,6 +37,60 @@ fn a_delta_that_shows_nothing_answers_too() {
 }
 
 #[test]
+fn what_the_view_does_not_remember_is_recalled() {
+    let mut desk = Desk::shown("r1", 7, &["u1"]);
+    assert!(desk.catch_up("r1", &cursor(1, 5)));
+    let open = desk.opened("r1");
+    assert_eq!((open.cursor, open.at_least, open.recall), (Some(cursor(1, 7)), None, Some(cursor(1, 5))));
+    assert!(desk.catch_up("r1", &cursor(1, 6)), "the same answer serves");
+    assert_eq!(desk.drain(), []);
+    desk.event("r1", delta(1, (5, 7), &["u1"], &["u2"], &["u1"]));
+    assert_eq!(desk.drain(), [answered()], "and nothing shows");
+    assert!(!desk.catch_up("r1", &cursor(1, 5)), "remembered now");
+    assert!(desk.catch_up("r1", &cursor(1, 4)));
+}
+
+#[test]
+fn what_the_core_does_not_remember_either_is_answered_at_once() {
+    let mut desk = Desk::shown("r1", 7, &["u1"]);
+    desk.catch_up("r1", &cursor(1, 5));
+    desk.drain();
+    desk.event("r1", delta(1, (7, 7), &[], &[], &["u1"]));
+    assert_eq!(desk.drain(), [answered()]);
+}
+
+#[test]
+fn a_recall_that_nobody_answers_ends_with_progress() {
+    let mut desk = Desk::shown("r1", 7, &["u1"]);
+    desk.catch_up("r1", &cursor(1, 5));
+    for _ in 0..3 {
+        assert!(!desk.drain().contains(&answered()));
+        desk.progress(1);
+    }
+    assert!(desk.drain().contains(&answered()));
+}
+
+#[test]
+fn a_room_opened_for_somebody_is_answered_when_it_remembers_where_that_was() {
+    for (revision, waits) in [(9, false), (12, true)] {
+        let mut desk = Desk::without_stream();
+        desk.connect();
+        let options = RoomOptions { at_least: cursor(1, 9), ..RoomOptions::default() };
+        desk.watcher.open(room("r1"), options, desk.now, &mut desk.effects);
+        let open = desk.opened("r1");
+        assert_eq!((open.at_least, open.recall), (Some(cursor(1, 9)), Some(cursor(1, 9))));
+        desk.event("r1", page(1, revision, &["u1"]));
+        assert_eq!(desk.drain().contains(&answered()), !waits);
+        desk.event("r1", delta(1, (9, 12), &["u1"], &[], &["u1"]));
+        assert_eq!(desk.drain().contains(&answered()), waits);
+    }
+    let mut desk = Desk::watching("r1");
+    desk.catch_up("r1", &cursor(1, 9));
+    desk.event("r1", page(2, 1, &["u1"]));
+    assert!(desk.drain().contains(&answered()), "another history");
+}
+
+#[test]
 fn what_the_view_has_or_has_asked_for_costs_no_question() {
     let mut desk = Desk::shown("r1", 7, &["u1"]);
     assert!(!desk.catch_up("r1", &cursor(1, 7)));

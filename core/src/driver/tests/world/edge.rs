@@ -199,7 +199,7 @@ impl World {
                 edge.leases.remove(lease);
             }
             LinkDown::RenewAll { .. } => edge.renew_at = self.now,
-            LinkDown::Welcome(_) | LinkDown::Beat { .. } | LinkDown::Drain => {}
+            LinkDown::Welcome(_) | LinkDown::Beat { .. } | LinkDown::Drain | LinkDown::DrainEdge => {}
         }
         edge.heard.push(down);
     }

@@ -21,6 +21,8 @@ pub(in crate::driver::tests) struct Watcher {
     pub(in crate::driver::tests) saw: Vec<String>,
     pub(in crate::driver::tests) pages: usize,
     pub(in crate::driver::tests) deltas: usize,
+    /// From where to where the last delta was.
+    pub(in crate::driver::tests) last_delta: Option<(u64, u64)>,
     pub(in crate::driver::tests) batches: usize,
     pub(in crate::driver::tests) gaps: usize,
     pub(in crate::driver::tests) progress: Vec<Mono>,
@@ -63,6 +65,7 @@ impl Watcher {
             }
             RegionEvent::Delta(delta) => {
                 self.deltas += 1;
+                self.last_delta = Some((delta.from.0, delta.to.0));
                 copy.delta(&delta, now)
             }
             RegionEvent::Freshness(freshness) => {
@@ -169,5 +172,6 @@ pub(in crate::driver::tests) fn open(name: &str, cursor: Option<Position>) -> Op
         level: Level::Members,
         min_interval: Duration::ZERO,
         at_least: None,
+        recall: None,
     }
 }

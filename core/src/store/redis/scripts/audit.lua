@@ -15,14 +15,16 @@ end
 -- A page of ZSCAN may be a little longer than asked for, and comes whole from a short set.
 local function strays()
   local page = redis.call('ZSCAN', LEASES, ARGV[1], 'COUNT', portion)
-  local found = {}
+  local leases, found, touched = {}, {}, {}
   for i = 1, #page[2], 2 do
-    if is_lease(page[2][i]) then
-      local lease = plain_name(page[2][i])
-      local region, room, user = owner_of(lease)
-      local record = region and record_of(region, room, user)
-      if not is_named(record, lease) and not is_held_lease(lease) then found[#found + 1] = lease end
-    end
+    if is_lease(page[2][i]) then leases[#leases + 1] = plain_name(page[2][i]) end
+  end
+  add_owners(touched, leases)
+  here(touched)
+  for _, lease in ipairs(leases) do
+    local region, room, user = owner_of(lease)
+    local record = region and record_of(region, room, user)
+    if not is_named(record, lease) and not is_held_lease(lease) then found[#found + 1] = lease end
   end
   return page[1], found
 end
@@ -49,6 +51,12 @@ local function remnants()
   local found, left, after = {}, portion, ARGV[3]
   local start = ARGV[2] == '' and '-' or '[' .. ARGV[2]
   local entries = redis.call('ZRANGEBYLEX', key('rooms'), start, '+', 'LIMIT', 0, portion + 1)
+  local touched = {}
+  for _, entry in ipairs(entries) do
+    local region, room = roster_of(entry)
+    add_roster(touched, region_in_keys(region), room)
+  end
+  here(touched)
   for _, entry in ipairs(entries) do
     if left <= 0 then return entry, '', found end
     local region, room = roster_of(entry)

@@ -32,12 +32,27 @@ local retention = { history = tonumber(take()), bytes = tonumber(take()), tombst
   rosters = tonumber(take()) }
 local tombstones_max, room_entry = tonumber(take()), take()
 
+local changes, touched = {}, {}
+for i = 1, tonumber(take()) do
+  local change = { user = take(), expect = take(), expected = take_list(2), guards = take_list(2),
+    grants = take_list(3), revokes = take_list(1), token_ends = take_list(2), tombstones = take_list(2),
+    digest = take(), leases = take(), record = take(), tells = take() }
+  changes[i] = change
+  for _, grant in ipairs(change.grants) do
+    if grant[1] ~= '' then touched[#touched + 1] = edge_key(string.sub(grant[3], 1, 16)) end
+  end
+  for _, revoked in ipairs(change.revokes) do add_edges(touched, revoked) end
+end
+add_roster(touched, region, room)
+local forgotten = forgettable(touched, 8)
+here(touched)
+
 settle(epoch, random)
 if state.epoch ~= epoch then
   save()
   return { 'epoch', state.epoch }
 end
-forget(retention, 8)
+forget(retention, 8, forgotten)
 
 local roster_hash, names = roster_key('roster', region, room), roster_key('names', region, room)
 local ended, endings = roster_key('ended', region, room), roster_key('endings', region, room)
@@ -94,7 +109,7 @@ local function write(change, stored, is_torn)
     redis.call('ZADD', LEASES, now + ttl_of(lease), lease)
     redis.call('ZADD', UNTIL, grant[2], lease)
     redis.call('HSET', OWNERS, lease, grant[3])
-    redis.call('SADD', key('edge:' .. string.sub(grant[3], 1, 16)), lease)
+    redis.call('SADD', edge_key(string.sub(grant[3], 1, 16)), lease)
   end
   for _, buried in ipairs(change.tombstones) do bury(change.user, buried[1], buried[2]) end
   if stored then roster.digest = plus(roster.digest, string.match(stored, '^%d+ (%x+)'), -1) end
@@ -112,10 +127,7 @@ end
 
 local answer = { 'applied', epoch, int(before), int(now) }
 local told, size, seen = {}, 0, {}
-for _ = 1, tonumber(take()) do
-  local change = { user = take(), expect = take(), expected = take_list(2), guards = take_list(2),
-    grants = take_list(3), revokes = take_list(1), token_ends = take_list(2), tombstones = take_list(2),
-    digest = take(), leases = take(), record = take(), tells = take() }
+for _, change in ipairs(changes) do
   local stored = redis.call('HGET', roster_hash, '@' .. change.user)
   -- A member has one value at a revision: a second change of it is decided on an old reading.
   local why = refusal(change, stored) or (seen[change.user] and 'changed') or nil
@@ -134,12 +146,13 @@ end
 
 if #told > 0 then
   local commits = number('commits', 0) + 1
-  local is_empty = redis.call('EXISTS', names) == 0
+  local members = redis.call('ZCARD', names)
+  local is_empty = members == 0
   if is_empty then roster.emptied = now end
   size = size + 256
   redis.call('XADD', key('history'), int(commits) .. '-0', 'epoch', epoch, 'region', region, 'room', room,
     'from', int(from), 'to', int(revision), 'before', int(roster.last), 'at', int(now), 'digest', roster.digest,
-    'size', int(size), unpack(told))
+    'members', int(members), 'size', int(size), unpack(told))
   roster.revision, roster.last = revision, commits
   write_roster(region, room, roster)
   set('commits', int(commits))

@@ -52,11 +52,24 @@ local function save()
 end
 
 -- Which process answers, and which replication history its data is of.
-local server
+local server, is_cluster
 do
   local info = redis.call('INFO', 'server', 'replication')
   server = (string.match(info, 'run_id:(%x+)') or '') .. '/' .. (string.match(info, 'master_replid:(%x+)') or '')
+  is_cluster = string.match(info, 'redis_mode:cluster') ~= nil
 end
+
+-- In a Cluster a slot moves key by key. Meanwhile a command on a key that is not here fails in the midst of a
+-- script, on the old server, or finds nothing, on the new one. So each script looks at all that it may read
+-- or write, in one command, before it writes anything: the server refuses one on several keys that are not
+-- all in one place, and the script ends without having done anything.
+local function here(names)
+  if not is_cluster then return end
+  for first = 1, #names, 500 do
+    redis.call('EXISTS', shard, unpack(names, first, math.min(first + 499, #names)))
+  end
+end
+here({ LEASES, UNTIL, OWNERS, NOTES, key('history'), key('rooms'), key('wakes') })
 
 -- Whether the epoch vouches for the data.
 local function is_settled()
@@ -147,12 +160,25 @@ local function write_note(lease, cause, replaced, deadline)
   redis.call('HSET', NOTES, lease, cause .. ' ' .. int(replaced) .. ' ' .. int(deadline))
 end
 
+-- The set of leases held through an edge.
+local function edge_key(edge)
+  return key('edge:' .. edge)
+end
+
+-- Adds what the removal of leases concerns to `names`.
+local function add_edges(names, leases)
+  for _, lease in ipairs(leases) do
+    local edge = edge_of(lease)
+    if edge then names[#names + 1] = edge_key(edge) end
+  end
+end
+
 -- Removes a lease under both names; unknown is fine.
 local function remove_lease(lease)
   redis.call('ZREM', LEASES, lease, grace_name(lease))
   redis.call('ZREM', UNTIL, lease)
   local edge = edge_of(lease)
-  if edge then redis.call('SREM', key('edge:' .. edge), lease) end
+  if edge then redis.call('SREM', edge_key(edge), lease) end
   redis.call('HDEL', OWNERS, lease)
   redis.call('HDEL', NOTES, lease)
 end
@@ -172,6 +198,13 @@ end
 -- The name of a roster in keys, and in the indexes of its shard: byte 255 is in no UTF-8.
 local function roster_key(kind, region, room)
   return key(kind .. ':' .. region .. ':' .. room)
+end
+
+-- Adds all keys of a roster to `names`.
+local function add_roster(names, region, room)
+  for _, kind in ipairs({ 'roster', 'names', 'ended', 'endings' }) do
+    names[#names + 1] = roster_key(kind, region, room)
+  end
 end
 
 local function pair(first, second)

@@ -1,7 +1,10 @@
 -- Removes leases, under either name, that no record names. In a hold nothing is removed.
 --
 -- ARGV: leases by plain name. Answer: {now, how many were removed}.
-local removed = 0
+local removed, touched = 0, {}
+add_edges(touched, ARGV)
+add_owners(touched, ARGV)
+here(touched)
 for _, lease in ipairs(ARGV) do
   local region, room, user = owner_of(lease)
   local record = region and record_of(region, room, user)

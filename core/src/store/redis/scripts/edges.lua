@@ -1,8 +1,10 @@
 -- The note of one edge: which core sees it, or since when nobody does. KEYS[1] is the hash of all edges.
 --
--- ARGV: "link", "unlink" or "forget", edge, link number, name, core; or "list".
+-- ARGV: "link", "unlink" or "forget", edge, link number, name, core; or "drain", edge or nothing for all of
+-- that name, nothing, name; or "list".
 -- Answer: {now, "1" if accepted}; to "list" {now, then each edge and its note}.
--- A note is JSON: name, link, core, heard and, if it is broken, broken; times as text in ms.
+-- A note is JSON: name, link, core, heard and, if it is broken, broken, and if it is to go, drain; times as
+-- text in ms.
 local time = redis.call('TIME')
 local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 local verb, edge, link = ARGV[1], ARGV[2], ARGV[3]
@@ -10,6 +12,17 @@ if verb == 'list' then
   local answer = { now }
   for _, part in ipairs(redis.call('HGETALL', KEYS[1])) do answer[#answer + 1] = part end
   return answer
+end
+if verb == 'drain' then
+  local notes = redis.call('HGETALL', KEYS[1])
+  for place = 1, #notes, 2 do
+    local note = cjson.decode(notes[place + 1])
+    if note.name == ARGV[4] and (edge == '' or edge == notes[place]) then
+      note.drain = note.drain or now
+      redis.call('HSET', KEYS[1], notes[place], cjson.encode(note))
+    end
+  end
+  return { now, '1' }
 end
 local text = redis.call('HGET', KEYS[1], edge)
 local known = text and cjson.decode(text)
@@ -25,11 +38,12 @@ if verb == 'link' and accepted then
     known.heard = now
     write(known)
   else
-    write({ name = ARGV[4], link = link, core = ARGV[5], heard = now })
+    write({ name = ARGV[4], link = link, core = ARGV[5], heard = now, drain = known and known.drain or nil })
   end
 elseif verb == 'unlink' and known and accepted then
   local since = known.link == link and known.broken or now
-  write({ name = known.name, link = link, core = known.core, heard = now, broken = since })
+  known.link, known.heard, known.broken = link, now, since
+  write(known)
 elseif verb == 'forget' and known and accepted then
   redis.call('HDEL', KEYS[1], edge)
 end

@@ -45,9 +45,13 @@ local function set_wake(retention, region, room, roster)
   end
 end
 
+local function unpair(name)
+  return string.match(name, '^([^\255]*)\255(.*)$')
+end
+
 -- Answers how many tombstones it has forgotten.
 local function forget_roster(retention, budget, name)
-  local region, room = string.match(name, '^([^\255]*)\255(.*)$')
+  local region, room = unpair(name)
   local roster = read_roster(region, room)
   redis.call('ZREM', key('wakes'), name)
   if not roster then return 0 end
@@ -64,11 +68,18 @@ local function forget_roster(retention, budget, name)
   return #old
 end
 
+-- Rosters of which something can be forgotten, at most `budget`; their keys are added to `names`.
+local function forgettable(names, budget)
+  local rosters = redis.call('ZRANGEBYSCORE', key('wakes'), '-inf', now, 'LIMIT', 0, budget)
+  for _, name in ipairs(rosters) do add_roster(names, unpair(name)) end
+  return rosters
+end
+
 -- About `budget` of each, so that no call ever has much to forget.
-local function forget(retention, budget)
+local function forget(retention, budget, rosters)
   forget_history(retention, budget)
   local tombstones = budget
-  for _, name in ipairs(redis.call('ZRANGEBYSCORE', key('wakes'), '-inf', now, 'LIMIT', 0, budget)) do
+  for _, name in ipairs(rosters) do
     if tombstones <= 0 then return end
     tombstones = tombstones - forget_roster(retention, tombstones, name)
   end

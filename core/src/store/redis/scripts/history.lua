@@ -5,6 +5,7 @@
 if not is_settled() then return { 'changed' } end
 local region, room, epoch, after = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local count, steps = tonumber(ARGV[5]), tonumber(ARGV[6])
+here({ roster_key('roster', region, room) })
 local roster = read_roster(region, room)
 local revision = revision_of(roster)
 local compacted = { 'compacted', state.epoch, int(revision) }

@@ -9,8 +9,9 @@ local graces = {}
 for i = 6, #ARGV, 2 do graces[tonumber(ARGV[i])] = tonumber(ARGV[i + 1]) end
 local known = redis.call('HGET', shard, 'link:' .. edge)
 if known and known > link then return { int(now), '0', '0' } end
+here({ edge_key(edge) })
 local lost, written = 0, 0
-for _, lease in ipairs(redis.call('SMEMBERS', key('edge:' .. edge))) do
+for _, lease in ipairs(redis.call('SMEMBERS', edge_key(edge))) do
   if written == portion then return { int(now), int(lost), '1' } end
   local found = redis.call('ZSCORE', LEASES, lease)
   if found then

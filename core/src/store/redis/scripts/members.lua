@@ -5,6 +5,7 @@
 -- user: stored record or "", list of tombstones, list of (lease, name, deadline)}.
 if not is_settled() then return { 'changed' } end
 local region, room = ARGV[1], ARGV[2]
+here({ roster_key('roster', region, room), roster_key('ended', region, room) })
 local answer = { 'read', int(now), state.epoch, int(revision_of(read_roster(region, room))) }
 for i = 3, #ARGV do
   local user = ARGV[i]

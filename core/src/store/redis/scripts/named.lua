@@ -11,6 +11,14 @@ local function owner_of(lease)
   return region_in_keys(owner.region), owner.room, owner.user
 end
 
+-- Adds all keys of the rosters that these leases are of to `names`.
+local function add_owners(names, leases)
+  for _, lease in ipairs(leases) do
+    local region, room = owner_of(lease)
+    if region then add_roster(names, region, room) end
+  end
+end
+
 local function record_of(region, room, user)
   return redis.call('HGET', roster_key('roster', region, room), '@' .. user)
 end

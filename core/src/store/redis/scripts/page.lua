@@ -5,6 +5,7 @@
 -- sweep, hold or "", its cause, then each: user, stored record}. One more than asked says that more follow.
 if not is_settled() then return { 'changed' } end
 local region, room, after, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+here({ roster_key('roster', region, room), roster_key('names', region, room) })
 local roster, names = read_roster(region, room), roster_key('names', region, room)
 local answer = { 'read', int(now), state.epoch, int(revision_of(roster)), roster and roster.digest or '0',
   int(redis.call('ZCARD', names)), state.swept or '', '', '' }

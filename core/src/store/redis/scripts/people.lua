@@ -1,5 +1,6 @@
 -- Who comes and goes, written before the commit that makes it true. KEYS[1] begins the keys of a shard of
--- users; their last-seen times, rosters and the departures to be looked at are named after it.
+-- users; their last-seen times, rosters and the departures to be looked at are named after it, and are the
+-- other KEYS, so that in a Cluster all are looked for first.
 --
 -- ARGV, each: user, roster, "came" or "went". Answer: {now}.
 local time = redis.call('TIME')

@@ -1,5 +1,5 @@
 -- What is old of a shard of users: forgets last-seen times, and tells the departures that are to be looked
--- at. KEYS[1] begins the keys of the shard.
+-- at. KEYS[1] begins the keys of the shard; what is written is among the other KEYS.
 --
 -- ARGV: ms a last-seen time is kept, ms a departure is left alone, at most so many of each.
 -- Answer: {now, last-seen times forgotten, then each departure: when, user, roster, when the roster was listed

@@ -126,8 +126,8 @@ if is_held(LONGEST_TTL) then
   answer[5], answer[6] = state.hold, state.hold_cause
 end
 if mine then
-  forget(retention, FORGET_PER_TURN)
-  clamp()
+  local touched, nobodys = {}, {}
+  local rosters = forgettable(touched, FORGET_PER_TURN)
   for _, lease in ipairs(due()) do
     local plain = plain_name(lease.lease)
     local owner = redis.call('HGET', OWNERS, plain)
@@ -139,10 +139,15 @@ if mine then
       answer[#answer + 1] = redis.call('HGET', NOTES, plain) or ''
       answer[#answer + 1] = owner
     else
-      -- Half of a lease is nobody's: it names no member whom its end could concern.
-      remove_lease(plain)
+      nobodys[#nobodys + 1] = plain
     end
   end
+  add_edges(touched, nobodys)
+  here(touched)
+  forget(retention, FORGET_PER_TURN, rosters)
+  clamp()
+  -- Half of a lease is nobody's: it names no member whom its end could concern.
+  for _, lease in ipairs(nobodys) do remove_lease(lease) end
 end
 save()
 return answer

@@ -1,5 +1,6 @@
 -- Removes entries of the index by user that were found false, if they were not written since and are old
--- enough; and departures that were looked at. KEYS[1] begins the keys of the shard of users.
+-- enough; and departures that were looked at. KEYS[1] begins the keys of the shard of users; what is written is
+-- among the other KEYS.
 --
 -- ARGV: least age of an entry in ms, then each: user, roster, when it was listed or "", when the departure was
 -- noted or "", "gone" or "there". Answer: {now}.
