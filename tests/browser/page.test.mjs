@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { eventually } from "./fake.mjs";
 import { GRACE_MS, HEARTBEAT_MS, TTL_MS, screenshot, startBrowser, startDev } from "./server.mjs";
+import { startTabs } from "./tabs.mjs";
 
 let dev;
 let browser;
@@ -245,16 +246,23 @@ test("offline and online again: the list is kept, then right", async () => {
 
 test("a hidden tab is present for three heartbeats and more", async () => {
   const room = newRoom();
-  const context = await newContext();
-  const hidden = await client(context, "anna", room);
-  const observer = await client(context, "ben", room);
-  await eventually(async () => (await usersOf(observer)).length === 2);
-  await observer.bringToFront();
-  const devtools = await context.newCDPSession(hidden);
-  await devtools.send("Emulation.setFocusEmulationEnabled", { enabled: false });
-  await sleep(3 * HEARTBEAT_MS + TTL_MS);
-  assert.deepEqual((await eventsOf(observer)).filter((event) => event.includes("leave")), []);
-  assert.deepEqual(await usersOf(observer), ["anna", "ben"]);
+  const tabs = await startTabs();
+  try {
+    const hidden = await client(tabs, "anna", room);
+    const observer = await client(tabs, "ben", room);
+    await eventually(async () => (await usersOf(observer)).length === 2);
+    await observer.activate();
+    await eventually(async () => (await hidden.evaluate(() => document.visibilityState)) === "hidden");
+    await sleep(3 * HEARTBEAT_MS + TTL_MS);
+    assert.equal(await hidden.evaluate(() => document.visibilityState), "hidden", "all the time");
+    assert.deepEqual((await eventsOf(observer)).filter((event) => event.includes("leave")), []);
+    assert.deepEqual(await usersOf(observer), ["anna", "ben"]);
+    await hidden.activate();
+    await eventually(async () => (await usersOf(hidden)).join() === "anna,ben");
+    assert.equal(await hidden.evaluate(() => window.room.status), "live");
+  } finally {
+    await tabs.close();
+  }
 });
 
 test("a duplicated tab: both are present under different sessions, nobody sees a change", async () => {
