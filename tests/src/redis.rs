@@ -16,6 +16,6 @@ pub use certificates::{Certificates, Signed};
 pub use clock::FakeClock;
 pub use cluster::Cluster;
 pub use copy::Copy;
-pub use proxy::{Lost, Proxy, Weather};
+pub use proxy::{Lost, Mutation, Proxy, Weather};
 pub use sentinel::{MASTER, SentinelPair};
 pub use server::{Data, Server, ServerOptions, free_port};

@@ -73,6 +73,19 @@ pub async fn a_changed_record_is_refused_alone(bench: &Bench) -> anyhow::Result<
     Ok(())
 }
 
+/// A member has one value at a revision: of two changes in one commit the first is applied.
+pub async fn a_member_has_one_value_at_a_revision(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.person("ann");
+    let read = bench.read(&ann.user).await?;
+    let forbid =
+        |reason| Change { tombstones: vec![(ann.session.clone(), ann.tombstone(reason))], ..nothing(&read) };
+    let changes = vec![forbid(RemovalReason::Evicted), forbid(RemovalReason::Left)];
+    assert_eq!(bench.commit(changes).await?.refused, [(ann.user.clone(), NotApplied::Changed)]);
+    let kept = bench.read(&ann.user).await?.tombstones;
+    assert_eq!(kept.values().map(|tombstone| tombstone.reason).collect::<Vec<_>>(), [RemovalReason::Evicted]);
+    Ok(())
+}
+
 /// One who reads a member as absent who has come meanwhile is refused, and the other way round.
 pub async fn presence_is_an_expectation(bench: &Bench) -> anyhow::Result<()> {
     let ann = bench.bring_named("ann").await?;
@@ -139,6 +152,10 @@ pub async fn a_lease_id_is_granted_once(bench: &Bench) -> anyhow::Result<()> {
     assert_eq!(bench.refused(join.clone()).await?, NotApplied::LeaseExists);
     bench.release(ann.edge, &[ann.lease]).await?;
     assert_eq!(bench.refused(join).await?, NotApplied::LeaseExists, "under its grace name too");
+    let cid = bench.person("cid");
+    let mut twice = cid.joins(&unread(&cid.user), bench.now().await?);
+    twice.grants.extend(twice.grants.clone());
+    assert_eq!(bench.refused(twice).await?, NotApplied::LeaseExists, "nor twice at once");
     let mut elsewhere = bench.person("cid");
     elsewhere.lease = bench.foreign_lease();
     let join = elsewhere.joins(&unread(&elsewhere.user), bench.now().await?);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::poll;
-use presence_core::store::{Command, CommitOutcome, NotApplied, StoreFault};
+use presence_core::store::{Command, CommitOutcome, HistoryOutcome, NotApplied, StoreFault};
 use presence_model::hold::HoldCause;
 use presence_model::id::LinkNumber;
 use presence_model::profile::Status;
@@ -31,18 +31,40 @@ pub async fn a_restart_keeps_data_under_a_new_epoch(bench: &Bench) -> anyhow::Re
 
 /// Before its epoch is settled a changed shard tells nothing that could be told again of other data.
 pub async fn a_changed_shard_is_settled_before_it_is_read(bench: &Bench) -> anyhow::Result<()> {
-    bench.bring_named("ann").await?;
+    let ann = bench.bring_named("ann").await?;
     let old = bench.summary().await?.position;
     bench.provoke(Fault::Restart).await;
-    match bench.summary().await {
-        Ok(summary) => assert!(summary.position.epoch > old.epoch, "{summary:?}"),
-        Err(error) => {
-            let fault = error.downcast_ref::<StoreFault>();
-            assert!(matches!(fault, Some(StoreFault::Unavailable(_))), "{error}");
+    let told = [
+        bench.summary().await.map(|summary| summary.position),
+        bench.members(&[&ann.user]).await.map(|(position, _)| position),
+        bench.history(old, 9).await.and_then(|outcome| match outcome {
+            HistoryOutcome::Compacted { position } => Ok(position),
+            HistoryOutcome::Commits(_) | HistoryOutcome::Ahead { .. } => anyhow::bail!("{outcome:?}"),
+        }),
+    ];
+    for told in told {
+        match told {
+            Ok(position) => assert!(position.epoch > old.epoch, "{position}"),
+            Err(error) => {
+                let fault = error.downcast_ref::<StoreFault>();
+                assert!(matches!(fault, Some(StoreFault::Unavailable(_))), "{error}");
+            }
         }
     }
     bench.sweep().await?;
     assert!(bench.summary().await?.position.epoch > old.epoch);
+    Ok(())
+}
+
+/// Of data that nobody vouches for no edge is lost: its hold is about to begin.
+pub async fn a_changed_shard_loses_no_edge(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    let broken = bench.now().await?;
+    bench.provoke(Fault::Restart).await;
+    let before = bench.lease(ann.lease).await?;
+    assert!(before.is_some());
+    assert_eq!(bench.lose(EDGE, LinkNumber(1), broken).await?, 0);
+    assert_eq!(bench.lease(ann.lease).await?, before);
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub async fn a_sweep_gap_starts_a_hold(bench: &Bench) -> anyhow::Result<()> {
 /// A core that takes longer than that from its turn to the next has hidden no gap by finishing it.
 pub async fn a_slow_sweep_is_a_gap(bench: &Bench) -> anyhow::Result<()> {
     let turn = bench.sweep().await?;
-    bench.advance(bench.ttl).await;
+    bench.advance(bench.ttl / 2).await;
     let late = bench.turn(Ask::after(CORE, turn.turn)).await?;
     assert!(late.new_hold, "{late:?}");
     Ok(())

@@ -190,6 +190,25 @@ pub async fn a_lost_edge_leaves_each_the_grace_of_its_ttl(bench: &Bench) -> anyh
     Ok(())
 }
 
+/// Losing an edge never lengthens: whoever runs out sooner does, and whoever has run out has for silence.
+pub async fn a_loss_never_lengthens(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    bench.advance_swept(bench.ttl - bench.grace / 2).await?;
+    let bob = bench.person("bob");
+    let soon = bench.lease(ann.lease).await?.map(|detail| detail.state);
+    bench.bring(&bob).await?;
+    let broken = bench.now().await?;
+    assert_eq!(bench.lose(EDGE, LinkNumber(1), broken).await?, 2);
+    assert_eq!(state(bench, &ann).await?, soon);
+    bench.advance_swept(bench.ttl).await?;
+    let cid = bench.bring_named("cid").await?;
+    bench.advance_swept(bench.ttl + bench.kept).await?;
+    let over = bench.lease(cid.lease).await?;
+    bench.lose(EDGE, LinkNumber(1), bench.now().await?).await?;
+    assert_eq!(bench.lease(cid.lease).await?, over, "silence it was");
+    Ok(())
+}
+
 /// What was renewed after the link broke is not lost with it, nor what another edge holds, nor what is
 /// in its grace already.
 pub async fn only_the_silent_are_lost(bench: &Bench) -> anyhow::Result<()> {

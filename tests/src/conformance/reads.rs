@@ -47,6 +47,10 @@ pub async fn a_read_has_records_leases_and_tombstones(bench: &Bench) -> anyhow::
     let leases = BTreeMap::from([(ann.lease, LeaseState::Live { deadline: came.now + bench.ttl })]);
     assert_eq!(members[2].leases, leases);
     assert_eq!(members[2].record.as_ref().map(|record| record.sessions.len()), Some(1));
+    let (released, _) = bench.release(ann.edge, &[ann.lease]).await?;
+    let deadline = released + bench.grace;
+    let leases = BTreeMap::from([(ann.lease, LeaseState::Grace { deadline })]);
+    assert_eq!(bench.read(&ann.user).await?.leases, leases);
     Ok(())
 }
 

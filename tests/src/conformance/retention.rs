@@ -22,8 +22,13 @@ async fn forget(bench: &Bench) -> anyhow::Result<()> {
 
 /// An emptied roster keeps its position, and goes on from it.
 pub async fn an_emptied_roster_keeps_its_position(bench: &Bench) -> anyhow::Result<()> {
-    let ann = bench.bring_named("ann").await?;
-    let emptied = bench.dismiss(&ann).await?.position;
+    let [ann, dan] = [bench.bring_named("ann").await?, bench.bring_named("dan").await?];
+    bench.dismiss(&dan).await?;
+    bench.advance(bench.remembers() * 3 / 4).await;
+    bench.sweep().await?;
+    // Without a tombstone, which would keep it: the one of before is forgotten soon.
+    let leaves = Change { tombstones: Vec::new(), ..ann.leaves(&bench.read(&ann.user).await?) };
+    let emptied = bench.applied(leaves).await?.position;
     let other = bench.person("bob");
     let change = other.joins(&super::people::unread(&other.user), bench.now().await?);
     bench.commit_to(&bench.neighbour(0), vec![change]).await?;
@@ -56,6 +61,25 @@ pub async fn a_position_is_never_repeated(bench: &Bench) -> anyhow::Result<()> {
         HistoryOutcome::Compacted { position } => assert_eq!(position, filled),
         other @ HistoryOutcome::Ahead { .. } => anyhow::bail!("{other:?}"),
     }
+    Ok(())
+}
+
+/// A roster that was forgotten and is still empty tells an old copy that it missed something, and one that
+/// was read since that it did not.
+pub async fn a_forgotten_roster_tells_an_old_copy(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    let full = bench.summary().await?.position;
+    bench.dismiss(&ann).await?;
+    forget(bench).await?;
+    for number in 0..3 {
+        let bob = bench.person(&format!("bob {number}"));
+        let change = bob.joins(&super::people::unread(&bob.user), bench.now().await?);
+        bench.commit_to(&bench.neighbour(0), vec![change]).await?;
+    }
+    let here = bench.summary().await?.position;
+    assert!(here.revision > full.revision, "{here} is above {full}");
+    assert_eq!(bench.history(full, 9).await?, HistoryOutcome::Compacted { position: here });
+    assert_eq!(bench.commits_after(here).await?, []);
     Ok(())
 }
 
@@ -107,7 +131,7 @@ pub async fn a_tail_behind_history_is_broken(bench: &Bench) -> anyhow::Result<()
 
 /// What ended is remembered for its time, and then forgotten.
 pub async fn tombstones_are_kept_for_their_time(bench: &Bench) -> anyhow::Result<()> {
-    bench.bring_named("somebody who stays").await?;
+    let came = bench.bring(&bench.person("somebody who stays")).await?.position.revision;
     let ann = bench.bring_named("ann").await?;
     bench.dismiss(&ann).await?;
     bench.advance(bench.remembers() / 2).await;
@@ -115,6 +139,9 @@ pub async fn tombstones_are_kept_for_their_time(bench: &Bench) -> anyhow::Result
     assert_eq!(bench.read(&ann.user).await?.tombstones.len(), 1);
     forget(bench).await?;
     assert_eq!(bench.read(&ann.user).await?.tombstones.len(), 0);
+    let (position, members) = bench.load(9).await?;
+    assert_eq!((members.len(), position), (1, bench.summary().await?.position), "whoever stays stays");
+    assert_eq!(members[0].1, came, "as she came");
     Ok(())
 }
 

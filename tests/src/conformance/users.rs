@@ -123,13 +123,16 @@ pub async fn rooms_of_a_user_are_complete(bench: &Bench) -> anyhow::Result<()> {
 
 /// Whoever left and came again before anybody looked is listed still.
 pub async fn who_came_again_stays_listed(bench: &Bench) -> anyhow::Result<()> {
-    let ann = bench.bring_named("ann").await?;
+    let [ann, bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
     bench.dismiss(&ann).await?;
+    bench.dismiss(&bob).await?;
+    bench.bring(&bob.again()).await?;
     bench.advance(bench.remembers_listing() + bench.kept).await;
     let again = ann.again();
     bench.bring(&again).await?;
     bench.tidy().await?;
     assert_eq!(bench.rooms_of(&ann.user).await?, std::slice::from_ref(&bench.roster));
+    assert_eq!(bench.rooms_of(&bob.user).await?, std::slice::from_ref(&bench.roster), "however long ago");
     bench.advance(bench.remembers_listing() + bench.kept).await;
     bench.tidy().await?;
     assert_eq!(

@@ -15,7 +15,8 @@ use presence_model::lease::Shard;
 use tokio::sync::Mutex;
 
 use super::{
-    Cluster, Copy, Data, FakeClock, Lost, MASTER, Proxy, SentinelPair, Server, ServerOptions, Weather,
+    Cluster, Copy, Data, FakeClock, Lost, MASTER, Mutation, Proxy, SentinelPair, Server, ServerOptions,
+    Weather,
 };
 use crate::conformance::{Fault, Harness};
 
@@ -109,6 +110,25 @@ impl RedisBench {
         }
         let parts = Arc::new(Parts { servers: Mutex::new(servers), copies: Mutex::default() });
         Ok(Self { parts, store, weather, clock, options })
+    }
+
+    /// One server whose scripts have a fault.
+    ///
+    /// # Errors
+    /// When anything does not come up.
+    pub async fn mutated(mutation: Mutation) -> anyhow::Result<Self> {
+        let bench = Self::start(Shape::Standalone).await?;
+        bench.weather.mutate(mutation);
+        let servers = bench.parts.servers.lock().await;
+        let _: String = servers.owner("any").await?.call(&["SCRIPT", "FLUSH"]).await?;
+        drop(servers);
+        Ok(bench)
+    }
+
+    /// What happens on the way to its servers.
+    #[must_use]
+    pub fn weather(&self) -> Weather {
+        self.weather.clone()
     }
 
     async fn suffer(&self, fault: Fault) -> anyhow::Result<()> {

@@ -41,6 +41,30 @@ struct Now {
     delay: Duration,
     lose_next: Option<Lost>,
     is_read_only: bool,
+    mutation: Option<Mutation>,
+    failed_script: Option<String>,
+}
+
+/// A deliberate fault in scripts: what is written in place of what, wherever it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mutation {
+    /// What stands there.
+    pub find: &'static str,
+    /// What is to stand there.
+    pub replace: &'static str,
+}
+
+impl Mutation {
+    /// A command with its script as it is to be; none: it has no script with that in it.
+    fn of(self, words: &[&[u8]]) -> Option<Vec<u8>> {
+        let [name, script, rest @ ..] = words else { return None };
+        if ![b"EVAL".as_slice(), b"EVAL_RO"].iter().any(|eval| eval.eq_ignore_ascii_case(name)) {
+            return None;
+        }
+        let script = std::str::from_utf8(script).ok().filter(|script| script.contains(self.find))?;
+        let script = script.replace(self.find, self.replace);
+        Some(wire::command([*name, script.as_bytes()].into_iter().chain(rest.iter().copied())))
+    }
 }
 
 impl Default for Weather {
@@ -79,6 +103,27 @@ impl Weather {
             "DEL",
         ];
         WRITES.iter().any(|write| write.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Puts a fault into every script that is sent whole from now on. The server is to forget those that it
+    /// knows; one that was changed is known to it by another hash, and so is always sent whole.
+    pub fn mutate(&self, mutation: Mutation) {
+        self.lock().mutation = Some(mutation);
+    }
+
+    /// What a server said of a script that does not compile or stopped in its midst, if there was one.
+    #[must_use]
+    pub fn failed_script(&self) -> Option<String> {
+        self.lock().failed_script.clone()
+    }
+
+    fn note_failed_script(&self, answer: &[u8]) {
+        if answer.starts_with(b"-") {
+            let answer = String::from_utf8_lossy(answer).into_owned();
+            if answer.contains("user_script") {
+                self.lock().failed_script = Some(answer);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {
@@ -215,8 +260,8 @@ async fn commands(
         while let Some(end) =
             if is_stream { Some(buffer.len()).filter(|n| *n > 0) } else { wire::frame(&buffer) }
         {
-            let frame: Vec<u8> = buffer.drain(..end).collect();
-            let (delay, lost) = {
+            let mut frame: Vec<u8> = buffer.drain(..end).collect();
+            let (delay, lost, mutated) = {
                 let mut now = weather.lock();
                 let words = wire::words(&frame);
                 let name = words.first().copied().unwrap_or_default();
@@ -235,8 +280,9 @@ async fn commands(
                 } else if !is_stream {
                     answers.send(if lost == Some(Lost::Answer) { Answer::Lose } else { Answer::Pass })?;
                 }
-                (now.delay, lost)
+                (now.delay, lost, now.mutation.and_then(|mutation| mutation.of(&words)))
             };
+            frame = mutated.unwrap_or(frame);
             anyhow::ensure!(lost != Some(Lost::Command), "the command is lost, and so is its connection");
             late.send((clock.now() + delay, frame))?;
         }
@@ -300,6 +346,7 @@ async fn answer(
             anyhow::ensure!(frame.starts_with(b"-NOSCRIPT"), "the answer is lost, and so is its connection");
             weather.lose_next(Lost::Answer);
         }
+        weather.note_failed_script(&frame);
         client.write_all(&frame).await?;
     }
 }

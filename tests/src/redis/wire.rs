@@ -28,6 +28,18 @@ pub(super) fn words(mut frame_bytes: &[u8]) -> Vec<&[u8]> {
     words
 }
 
+/// A command of these words.
+pub(super) fn command<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let (mut body, mut count) = (Vec::new(), 0);
+    for word in words {
+        count += 1;
+        body.extend(format!("${}\r\n", word.len()).bytes());
+        body.extend(word);
+        body.extend(b"\r\n");
+    }
+    [format!("*{count}\r\n").into_bytes(), body].concat()
+}
+
 fn line(bytes: &[u8]) -> Option<usize> {
     bytes.windows(2).position(|pair| pair == b"\r\n").map(|at| at + 2)
 }
@@ -66,5 +78,7 @@ mod tests {
     fn words_of_a_command() {
         assert_eq!(words(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n"), [b"GET".as_slice(), b"a\r\nb"]);
         assert!(words(b"PING\r\n").is_empty());
+        let said = [b"GET".as_slice(), b"a\r\nb", b""];
+        assert_eq!(words(&command(said.into_iter())), said);
     }
 }
