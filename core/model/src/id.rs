@@ -217,7 +217,7 @@ number!(
     /// Attempt counter of a session, raised by the client at each connect.
     ///
     /// A lower or equal one never displaces a higher one (G6). At most
-    /// [`GENERATION_MAX`](crate::limits::GENERATION_MAX).
+    /// [`GENERATION_MAX`].
     Generation,
     "{}"
 );

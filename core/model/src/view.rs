@@ -261,7 +261,7 @@ impl View {
     }
 
     /// Some of those who came and who went in (from, now], the latest first, as far as that is remembered: at most
-    /// `most` of each, found among the last [`SAMPLED_TOUCHES_MAX`](crate::limits::SAMPLED_TOUCHES_MAX) touches.
+    /// `most` of each, found among the last [`SAMPLED_TOUCHES_MAX`] touches.
     #[must_use]
     pub fn sample(&self, from: ViewRevision, most: usize) -> Sample {
         let mut sample = Sample::default();
