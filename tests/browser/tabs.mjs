@@ -3,7 +3,8 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -35,10 +36,13 @@ export async function startTabs() {
       return tab(send, targetId, sessionId);
     },
     async close() {
-      socket.close();
-      child.kill();
+      // Asked, it ends its own processes first; killed, they would still write while their folder goes.
+      send("Browser.close").catch(() => {});
+      const timer = setTimeout(() => child.kill("SIGKILL"), 10_000);
       await ended;
-      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+      clearTimeout(timer);
+      socket.close();
+      await rm(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
     },
   };
 }
