@@ -216,8 +216,7 @@ number!(
 number!(
     /// Attempt counter of a session, raised by the client at each connect.
     ///
-    /// A lower or equal one never displaces a higher one (G6). At most
-    /// [`GENERATION_MAX`].
+    /// A lower or equal one never displaces a higher one (G6). At most [`GENERATION_MAX`].
     Generation,
     "{}"
 );

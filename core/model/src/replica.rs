@@ -363,7 +363,8 @@ impl Replica {
                 Moved::Over => history.reset(revision),
                 Moved::On => {
                     for touch in outcome.touched {
-                        history.push(revision, touch.user.clone(), touch.mark(), now);
+                        let mark = touch.mark();
+                        history.push(revision, touch.user, mark, now);
                     }
                     history.compact(self.members.len(), revision, now);
                 }

@@ -48,6 +48,9 @@ impl TimingsGiven {
     }
 }
 
+/// A connection that was silent for so long is given up: one lost answer is survived at any jitter.
+pub const SILENCE_HEARTBEATS: u32 = 2;
+
 /// The timers in force: of the default class, and those that all rooms share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {

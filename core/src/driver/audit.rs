@@ -184,7 +184,7 @@ impl Driver {
         }
     }
 
-    /// What was found a heartbeat ago is judged anew, where it is acted upon.
+    /// What was found long enough ago is judged anew, where it is acted upon.
     fn look_again_at(&mut self, shard: Shard, suspects: Vec<Suspect>) {
         let mut leases = Vec::new();
         let mut members: BTreeMap<(Roster, UserId), Vec<Due>> = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use presence_model::lease::LeaseId;
 use presence_model::reason::{ReleaseReason, RemovalReason};
 use presence_model::time::Mono;
-use presence_model::timing::Timings;
+use presence_model::timing::{SILENCE_HEARTBEATS, Timings};
 use rand::RngExt as _;
 
 use super::answers::why;
@@ -19,8 +19,6 @@ use crate::protocol::{CloseCode, ServerMessage};
 const TICK_HEARTBEAT_PART: u32 = 150;
 /// A timer that is late by this part of a heartbeat was not late: this process did not run.
 const FROZEN_HEARTBEAT_PART: u32 = 2;
-/// A connection that was silent for so long is given up.
-const SILENCE_HEARTBEATS: u32 = 2;
 /// For people who read close frames.
 const NO_ROOM: &str = "no room was joined or watched in time";
 

@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use super::{Origin, TimingMistake, Timings, TimingsGiven};
+use super::{Origin, SILENCE_HEARTBEATS, TimingMistake, Timings, TimingsGiven};
 use crate::class::{Class, ClassGiven, DEFAULT_CLASS, RoomTimings};
 use crate::lease::LeaseId;
 use crate::time::spoken;
@@ -160,7 +160,7 @@ fn broken_of_class(t: &Timings) -> Vec<Broken> {
 /// How long sessions are believed.
 fn leases(t: &Timings, check: &mut Check) {
     let three_heartbeats = t.heartbeat.saturating_mul(3);
-    let silence_and_grace = t.heartbeat.saturating_mul(2).saturating_add(t.grace);
+    let silence_and_grace = t.heartbeat.saturating_mul(SILENCE_HEARTBEATS).saturating_add(t.grace);
     let (heartbeat, lease_ttl) = ((HEARTBEAT, t.heartbeat), (LEASE_TTL, t.lease_ttl));
     check.rule(heartbeat, &[], t.heartbeat >= HEARTBEAT_MIN, || {
         format!("must be at least {}", spoken(HEARTBEAT_MIN))
@@ -248,7 +248,7 @@ fn example(t: &Timings, given: TimingsGiven) -> TimingsGiven {
     let needed = [
         LEASE_TTL_MIN,
         t.heartbeat.saturating_mul(3),
-        t.heartbeat.saturating_mul(2).saturating_add(t.grace),
+        t.heartbeat.saturating_mul(SILENCE_HEARTBEATS).saturating_add(t.grace),
         edge_lost,
     ];
     let longer = needed.into_iter().fold(t.lease_ttl.min(LEASE_TTL_MAX), Duration::max);

@@ -79,9 +79,8 @@ impl<'l, 'a> Checks<'l, 'a> {
     pub fn listeners(&mut self, listeners: &[(&str, SocketAddr)]) {
         for (place, (path, address)) in listeners.iter().enumerate() {
             let others = listeners[..place].iter().filter(|(_, other)| overlap(*address, *other));
-            let known = |path: &str| self.mistakes.iter().any(|mistake| mistake.path == path);
-            let others: Vec<&str> = others.map(|(other, _)| *other).filter(|other| !known(other)).collect();
-            if let Some(other) = others.first().filter(|_| !known(path)) {
+            let mut others = others.map(|(other, _)| *other).filter(|other| !self.has_mistake_at(other));
+            if let Some(other) = others.next().filter(|_| !self.has_mistake_at(path)) {
                 let rule =
                     format!("{other} listens there as well: each listener needs an address of its own");
                 self.wrong(path, format!("\"{address}\""), rule);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use presence_model::lease::LeaseId;
-use presence_model::link::RequestId;
 
 use super::world::{World, ms, roster, secs, user};
 use crate::driver::{AuditNote, Finding, LinkEnd};
@@ -70,18 +69,13 @@ fn who_is_there_and_loses_the_lease_is_joined_again_unseen() {
     let mut world = World::new();
     let edge = world.edge(0);
     let watch = world.watch(0, 1);
-    let up = world.join_up("ann", 1);
-    let request = world.send_join(edge, "ann", up.clone());
-    let first = world.joined(edge, request).unwrap();
+    let first = world.join(edge, "ann", 1);
     world.run(secs(20));
     world.tamper(Tampering::LoseLease(first.lease));
     world.run(secs(16));
     assert!(world.edges[edge].unknown.contains(&first.lease), "its edge hears of it by itself");
     assert_eq!(world.watchers[&watch].saw, ["+ann"], "no page of an audit is faster");
-    let mut rejoin = up;
-    (rejoin.request, rejoin.rejoin) = (RequestId(999_999), Some(first.since));
-    let request = world.send_join(edge, "ann", rejoin);
-    world.joined(edge, request).unwrap();
+    world.rejoin(edge, "ann", &first).unwrap();
     world.run(secs(120));
     assert_eq!(world.watchers[&watch].saw, ["+ann"]);
     assert_eq!((world.found(), world.mended()), (vec![(Finding::Remnant, 1)], vec![]));
@@ -123,9 +117,7 @@ fn a_lost_record_is_made_good_by_the_edge_that_holds_the_session() {
     let mut world = World::new();
     let edge = world.edge(0);
     let watch = world.watch(0, 1);
-    let up = world.join_up("ann", 1);
-    let request = world.send_join(edge, "ann", up.clone());
-    let ann = world.joined(edge, request).unwrap();
+    let ann = world.join(edge, "ann", 1);
     world.join(edge, "bob", 1);
     world.run(secs(20));
     world.lose_record("ann");
@@ -134,10 +126,7 @@ fn a_lost_record_is_made_good_by_the_edge_that_holds_the_session() {
     world.run(secs(20));
     assert!(!world.has_lease(ann.lease));
     assert!(world.edges[edge].unknown.contains(&ann.lease));
-    let mut rejoin = up;
-    (rejoin.request, rejoin.rejoin) = (RequestId(999_999), Some(ann.since));
-    let request = world.send_join(edge, "ann", rejoin);
-    world.joined(edge, request).unwrap();
+    world.rejoin(edge, "ann", &ann).unwrap();
     world.run(secs(100));
     assert_eq!(world.stored("r"), ["ann", "bob"]);
     assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob"], "copies had her all the time");

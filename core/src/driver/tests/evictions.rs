@@ -1,7 +1,7 @@
 //! Evictions: who is put out stays out, whatever edges and stores do.
 
 use presence_model::id::{ConnectionId, SessionId};
-use presence_model::link::{GrantDown, LinkRefusal};
+use presence_model::link::LinkRefusal;
 use presence_model::reason::RemovalReason;
 use presence_model::refusal::Refusal;
 use presence_model::revocation::Revocation;
@@ -22,14 +22,6 @@ fn evict(world: &mut World, core: usize, name: &str) -> Result<usize, QueryRefus
         | Answer::Explain(_)
         | Answer::Leaving(_)) => panic!("{other:?}"),
     }
-}
-
-/// The automatic re-join of an edge to which a lease is unknown.
-fn rejoin(world: &mut World, edge: usize, name: &str, granted: &GrantDown) -> Result<(), LinkRefusal> {
-    let mut up = world.join_up(name, granted.generation.0);
-    up.rejoin = Some(granted.since);
-    let request = world.send_join(edge, name, up);
-    world.joined(edge, request).map(drop)
 }
 
 fn fresh_session(world: &mut World, edge: usize, name: &str) -> Result<(), LinkRefusal> {
@@ -80,7 +72,7 @@ fn all_tabs_go_and_only_they_are_refused() {
     world.joined(edge, request).unwrap();
     assert_eq!(evict(&mut world, 0, "ann"), Ok(2));
     assert_eq!(world.try_join(edge, "ann", 2).map(drop), Err(EVICTED), "a reconnect");
-    assert_eq!(rejoin(&mut world, edge, "ann", &ann), Err(EVICTED));
+    assert_eq!(world.rejoin(edge, "ann", &ann), Err(EVICTED));
     assert_eq!(fresh_session(&mut world, edge, "ann"), Ok(()));
     assert_eq!(world.stored("r"), ["ann"]);
 }
@@ -119,7 +111,7 @@ fn who_is_evicted_while_their_edge_moves_its_link_stays_evicted() {
         world.run(secs(1));
         assert!(world.edges[edge].ended().is_empty(), "nobody could be told");
         assert!(world.edges[edge].unknown.contains(&grant.lease), "it hears so when it renews");
-        assert_eq!(rejoin(&mut world, edge, "ann", &grant), Err(EVICTED));
+        assert_eq!(world.rejoin(edge, "ann", &grant), Err(EVICTED));
         assert_eq!(world.try_join(edge, "ann", 2).map(drop), Err(EVICTED));
         world.run(secs(30));
         assert_eq!(world.stored("r"), ["bob"]);
@@ -141,8 +133,8 @@ fn a_store_that_lost_everything_brings_nobody_back_who_was_evicted() {
     world.run(secs(3));
     assert_eq!(revoked(&mut world), [evicted_session("ann")], "written again");
     // The other core, too, knows without having been asked.
-    assert_eq!(rejoin(&mut world, edge, "ann", &ann), Err(EVICTED));
-    assert_eq!(rejoin(&mut world, edge, "bob", &bob), Ok(()));
+    assert_eq!(world.rejoin(edge, "ann", &ann), Err(EVICTED));
+    assert!(world.rejoin(edge, "bob", &bob).is_ok());
     world.run(secs(60));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-ann evicted"]);
 }

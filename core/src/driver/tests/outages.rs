@@ -1,6 +1,6 @@
 //! What the store does to us, and what must be seen of it.
 
-use presence_model::link::{LinkRefusal, RequestId};
+use presence_model::link::LinkRefusal;
 use presence_model::replica::Freshness;
 
 use super::world::{World, ms, secs};
@@ -173,9 +173,7 @@ fn after_data_loss_those_who_are_there_join_again_unseen_and_the_others_go_after
     let mut world = World::new();
     let edge = world.edge(0);
     let watch = world.watch(0, 1);
-    let up = world.join_up("ann", 1);
-    let request = world.send_join(edge, "ann", up.clone());
-    let ann = world.joined(edge, request).unwrap();
+    let ann = world.join(edge, "ann", 1);
     world.join(edge, "bob", 1);
     world.run(secs(20));
     let now = world.store_now();
@@ -183,11 +181,7 @@ fn after_data_loss_those_who_are_there_join_again_unseen_and_the_others_go_after
     world.run(secs(5));
     assert!(world.edges[edge].unknown.contains(&ann.lease), "the edge hears that its lease is unknown");
     assert_eq!(world.watchers[&watch].shown(), ["ann", "bob"], "nobody is seen to leave");
-    let mut rejoin = up;
-    rejoin.request = RequestId(888_888);
-    rejoin.rejoin = Some(ann.since);
-    let request = world.send_join(edge, "ann", rejoin);
-    let again = world.joined(edge, request).unwrap();
+    let again = world.rejoin(edge, "ann", &ann).unwrap();
     assert_eq!(again.since, ann.since);
     world.run(secs(60));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-bob unconfirmed"]);

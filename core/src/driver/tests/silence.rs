@@ -46,9 +46,7 @@ fn a_session_whose_lease_is_unknown_is_joined_again_as_it_was() {
     let mut world = World::new();
     let edge = world.edge(0);
     let watch = world.watch(0, 1);
-    let up = world.join_up("ann", 1);
-    let request = world.send_join(edge, "ann", up.clone());
-    let first = world.joined(edge, request).unwrap();
+    let first = world.join(edge, "ann", 1);
     world.edges[edge].running = false;
     world.cut(edge, LinkEnd::Silent);
     world.run(secs(50));
@@ -56,11 +54,7 @@ fn a_session_whose_lease_is_unknown_is_joined_again_as_it_was() {
     world.link(edge, 0);
     world.run(secs(1));
     assert!(world.edges[edge].unknown.contains(&first.lease));
-    let mut rejoin = up;
-    rejoin.request = presence_model::link::RequestId(999_999);
-    rejoin.rejoin = Some(first.since);
-    let request = world.send_join(edge, "ann", rejoin);
-    let second = world.joined(edge, request).unwrap();
+    let second = world.rejoin(edge, "ann", &first).unwrap();
     assert_eq!(second.since, first.since);
     world.run(ms(20));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann lease_expired", "+ann"]);

@@ -79,23 +79,14 @@ impl Walk<'_, '_> {
 
 /// The entries of a list, each in the order of its keys; none if it is no list of tables.
 fn entries(value: &Value) -> Option<Vec<Entry<'_>>> {
-    match &value.kind {
-        ValueKind::Array(values) => values.iter().map(table).collect(),
-        // Variables give a table whose keys are numbers.
-        ValueKind::Table(numbered) => {
-            let numbered = numbered.iter().map(|(number, value)| Some((number.parse::<u32>().ok()?, value)));
-            let sorted: BTreeMap<u32, &Value> = numbered.collect::<Option<_>>()?;
-            sorted.into_values().map(table).collect()
-        }
-        ValueKind::Nil
-        | ValueKind::Boolean(_)
-        | ValueKind::I64(_)
-        | ValueKind::I128(_)
-        | ValueKind::U64(_)
-        | ValueKind::U128(_)
-        | ValueKind::Float(_)
-        | ValueKind::String(_) => None,
+    if let ValueKind::Array(values) = &value.kind {
+        return values.iter().map(table).collect();
     }
+    // Variables give a table whose keys are numbers.
+    let ValueKind::Table(numbered) = &value.kind else { return None };
+    let numbered = numbered.iter().map(|(number, value)| Some((number.parse::<u32>().ok()?, value)));
+    let sorted: BTreeMap<u32, &Value> = numbered.collect::<Option<_>>()?;
+    sorted.into_values().map(table).collect()
 }
 
 fn table(value: &Value) -> Option<Entry<'_>> {

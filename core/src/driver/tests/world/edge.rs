@@ -231,6 +231,19 @@ impl World {
         self.send_join_until(edge, name, up, ends)
     }
 
+    /// The automatic re-join of an edge to which a lease is unknown.
+    pub(in crate::driver::tests) fn rejoin(
+        &mut self,
+        edge: usize,
+        name: &str,
+        granted: &GrantDown,
+    ) -> Result<GrantDown, LinkRefusal> {
+        let mut up = self.join_up(name, granted.generation.0);
+        up.rejoin = Some(granted.since);
+        let request = self.send_join(edge, name, up);
+        self.joined(edge, request)
+    }
+
     pub(in crate::driver::tests) fn send_join_until(
         &mut self,
         edge: usize,
