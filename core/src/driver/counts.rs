@@ -22,6 +22,8 @@ struct Counted {
     watchers: BTreeSet<WatchKey>,
     /// The number, and where the roster was then.
     known: Option<(Position, u64)>,
+    /// Since when it is not known, or may be another meanwhile, if so.
+    since: Mono,
     /// Tells answers to this state from those to a former one.
     serial: u64,
 }
@@ -45,9 +47,21 @@ impl Counts {
         self.counted.get(roster)?.known.map(|(_, members)| members)
     }
 
-    /// Whether all that this watcher counts is up to date.
-    pub(super) fn serves(&self, watch: WatchKey) -> bool {
-        self.behind.iter().filter_map(|roster| self.counted.get(roster)).all(|c| !c.watchers.contains(&watch))
+    /// Whether all that this watcher counts is up to date, but for what is not since `late` or longer.
+    pub(super) fn serves(&self, watch: WatchKey, late: Option<Mono>) -> bool {
+        let behind = self.behind.iter().filter_map(|roster| self.counted.get(roster));
+        behind.filter(|counted| Some(counted.since) > late).all(|counted| !counted.watchers.contains(&watch))
+    }
+
+    /// Since when a number is not known, or may be another.
+    pub(super) fn behind_since(&self, roster: &Roster) -> Option<Mono> {
+        self.behind.contains(roster).then(|| self.counted.get(roster).map(|counted| counted.since))?
+    }
+
+    /// What this watcher counts and is not up to date since `late` or longer.
+    pub(super) fn late(&self, watch: WatchKey, late: Option<Mono>) -> impl Iterator<Item = &Roster> {
+        let of = move |counted: &Counted| Some(counted.since) <= late && counted.watchers.contains(&watch);
+        self.behind.iter().filter(move |roster| self.counted.get(*roster).is_some_and(of))
     }
 
     /// Who watches the number of members of the rosters of a shard, or of all.
@@ -61,12 +75,14 @@ impl Counts {
         (self.asking.len() < LOADS_MAX).then(|| self.queue.first().map(|(at, _)| *at)).flatten()
     }
 
-    fn ask_again(&mut self, roster: &Roster, at: Mono) {
+    fn ask_again(&mut self, roster: &Roster, (now, at): (Mono, Mono)) {
         self.serial += 1;
         let Some(counted) = self.counted.get_mut(roster) else { return };
         counted.serial = self.serial;
         self.asking.remove(roster);
-        self.behind.insert(roster.clone());
+        if self.behind.insert(roster.clone()) {
+            counted.since = now;
+        }
         self.queue.insert((at, roster.clone()));
     }
 
@@ -85,9 +101,10 @@ impl Driver {
             return;
         }
         let watchers = BTreeSet::from([watch]);
-        let counted = Counted { shard: self.shard(roster), watchers, known: None, serial: 0 };
+        let (shard, since) = (self.shard(roster), self.now);
+        let counted = Counted { shard, watchers, known: None, since, serial: 0 };
         self.counts.counted.insert(roster.clone(), counted);
-        self.counts.ask_again(roster, self.now);
+        self.counts.ask_again(roster, (self.now, self.now));
     }
 
     /// Somebody does so no more.
@@ -104,7 +121,7 @@ impl Driver {
         let of = |(roster, counted): (&Roster, &Counted)| concerned(counted.shard).then(|| roster.clone());
         let rosters: Vec<Roster> = self.counts.counted.iter().filter_map(of).collect();
         for roster in rosters {
-            self.counts.ask_again(&roster, self.now);
+            self.counts.ask_again(&roster, (self.now, self.now));
         }
     }
 
@@ -128,10 +145,12 @@ impl Driver {
         }
         self.counts.asking.remove(roster);
         let Ok(Outcome::Summary { position, count, .. }) = result else {
-            return self.counts.ask_again(roster, self.now + STORE_RETRY);
+            return self.counts.ask_again(roster, (self.now, self.now + STORE_RETRY));
         };
         self.counts.behind.remove(roster);
         self.take_count(roster, position, count);
+        // The number may be the same, and yet it was told as stale.
+        self.tell_counted(roster);
     }
 
     /// A commit came by.
@@ -147,9 +166,13 @@ impl Driver {
         }
         let before = counted.known.replace((position, members));
         if before.is_none_or(|(_, before)| before != members) {
-            for watch in &counted.watchers {
-                self.watchers.touch(*watch, &roster.room);
-            }
+            self.tell_counted(roster);
+        }
+    }
+
+    fn tell_counted(&mut self, roster: &Roster) {
+        for watch in self.counts.counted.get(roster).iter().flat_map(|counted| &counted.watchers) {
+            self.watchers.touch(*watch, &roster.room);
         }
     }
 }

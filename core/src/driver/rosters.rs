@@ -49,6 +49,8 @@ struct Copy {
     replica: Replica,
     shard: Shard,
     sync: Sync,
+    /// Since when it is not in step, if it is not.
+    since: Mono,
     /// Tells answers to this state from those to a former one.
     serial: u64,
     /// Deltas that came while it was not in step.
@@ -89,9 +91,22 @@ impl Rosters {
         matches!(copy.sync, Sync::InStep).then_some(&copy.replica)
     }
 
-    /// Whether everything this watcher watches is in step.
-    pub(super) fn serves(&self, watch: WatchKey) -> bool {
-        self.behind.iter().filter_map(|roster| self.copies.get(roster)).all(|c| !c.watchers.contains(&watch))
+    /// Whether everything this watcher watches is in step, but for copies that are not since `late` or longer.
+    pub(super) fn serves(&self, watch: WatchKey, late: Option<Mono>) -> bool {
+        let behind = self.behind.iter().filter_map(|roster| self.copies.get(roster));
+        behind.filter(|copy| Some(copy.since) > late).all(|copy| !copy.watchers.contains(&watch))
+    }
+
+    /// Since when a copy is not in step.
+    pub(super) fn behind_since(&self, roster: &Roster) -> Option<Mono> {
+        let copy = self.copies.get(roster)?;
+        (!matches!(copy.sync, Sync::InStep)).then_some(copy.since)
+    }
+
+    /// What this watcher watches and is not in step since `late` or longer.
+    pub(super) fn late(&self, watch: WatchKey, late: Option<Mono>) -> impl Iterator<Item = &Roster> {
+        let of = move |copy: &Copy| Some(copy.since) <= late && copy.watchers.contains(&watch);
+        self.behind.iter().filter(move |roster| self.copies.get(*roster).is_some_and(of))
     }
 
     /// Since when nothing can be heard of the store.
@@ -143,6 +158,7 @@ impl Driver {
             replica: Replica::cold(),
             shard: self.shard(roster),
             sync: Sync::Waiting,
+            since: self.now,
             serial: 0,
             buffer: VecDeque::new(),
             overflowed: false,

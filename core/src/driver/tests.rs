@@ -11,6 +11,7 @@ mod evictions;
 mod joins;
 mod lowered;
 mod outages;
+mod owed;
 mod queries;
 mod refusals;
 mod releases;

@@ -94,7 +94,9 @@ impl Driver {
     fn wait_for_turn(&mut self, roster: &Roster, sync: Sync) {
         let serial = self.rosters.next_serial();
         let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
-        copy.sync = sync;
+        if matches!(std::mem::replace(&mut copy.sync, sync), Sync::InStep) {
+            copy.since = self.now;
+        }
         let former = std::mem::replace(&mut copy.serial, serial);
         copy.buffer.clear();
         copy.overflowed = false;

@@ -401,10 +401,13 @@ fn nothing_is_said_to_be_complete_while_a_cursor_waits_for_history() {
     let key = world.watch_nothing(1, 3);
     world.faults.hold_back = Some(1);
     world.open(key, open("r", cursor));
-    world.run(secs(5));
+    world.run(world.timings.link_beat - ms(10));
     assert!(world.watchers[&warm].progress.len() > 300);
     let watcher = &world.watchers[&key];
-    assert!(watcher.progress.is_empty() || watcher.deltas + watcher.pages > 0, "{:?}", watcher.progress);
+    assert!(watcher.progress.is_empty() && watcher.deltas + watcher.pages == 0, "{:?}", watcher.progress);
+    world.run(secs(3));
+    let watcher = &world.watchers[&key];
+    assert!(matches!(watcher.freshness[..], [Freshness::Stale { .. }]), "nothing is said of it but that");
     world.let_go();
     world.run(secs(3));
     assert!(!world.watchers[&key].progress.is_empty());

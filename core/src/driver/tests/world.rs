@@ -74,6 +74,8 @@ pub(super) struct Faults {
     pub(super) lose_revocations: usize,
     /// Commands of these cores are held back on the way.
     pub(super) hold_back: Option<usize>,
+    /// What is asked of this room is held back on the way.
+    pub(super) owes: Option<RoomId>,
 }
 
 struct Core {
@@ -218,7 +220,10 @@ impl World {
                 self.histories += usize::from(matches!(command, Command::History { .. }));
                 self.pages += usize::from(matches!(command, Command::Load { .. }));
                 self.loads_most = self.loads_most.max(self.loads);
-                if self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. }) {
+                let owed = matches!(&command, Command::Load { roster, .. } | Command::History { roster, .. }
+                    | Command::Summary { roster } if Some(&roster.room) == self.faults.owes.as_ref());
+                let late = self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. });
+                if owed || late {
                     self.held_back.push((core, op, command));
                 } else {
                     self.schedule(WAY, Event::Arrives(core, op, command));
@@ -370,7 +375,7 @@ impl World {
 
     /// Lets the commands that were held back go, and holds back no more.
     pub(super) fn let_go(&mut self) {
-        self.faults.hold_back = None;
+        (self.faults.hold_back, self.faults.owes) = (None, None);
         for (core, op, command) in std::mem::take(&mut self.held_back) {
             self.schedule(WAY, Event::Arrives(core, op, command));
         }

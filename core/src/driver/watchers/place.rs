@@ -4,6 +4,7 @@ use presence_model::delta::Delta;
 use presence_model::digest::Digest;
 use presence_model::position::{Position, Revision};
 use presence_model::replica::{Freshness, Replica, SnapshotPage};
+use presence_model::time::Mono;
 use presence_model::view::RegionEvent;
 
 use crate::driver::rosters::Pages;
@@ -13,8 +14,8 @@ use crate::driver::rosters::Pages;
 pub(super) enum At {
     /// It asked from a cursor, or for a snapshot.
     Start(Option<Position>),
-    /// History that answers its cursor is asked for, under this serial.
-    Resuming(u64),
+    /// History that answers its cursor is asked for, under this serial and since then.
+    Resuming { serial: u64, since: Mono },
     /// History answered.
     Answered(Delta),
     /// It has been given the pages before this one.
@@ -87,12 +88,27 @@ impl Place {
         (freshness != Freshness::Live).then(|| self.tell(freshness)).flatten()
     }
 
-    /// What to say of freshness, if that was not said yet.
+    /// What to say of freshness, if that was not said yet. What is stale stays so since it was told.
     pub(super) fn tell(&mut self, freshness: Freshness) -> Option<RegionEvent> {
-        (self.told != Some(freshness)).then(|| {
-            self.told = Some(freshness);
-            RegionEvent::Freshness(freshness)
-        })
+        let stale = |freshness| matches!(freshness, Freshness::Stale { .. });
+        if self.told == Some(freshness) || (self.is_stale() && stale(freshness)) {
+            return None;
+        }
+        self.told = Some(freshness);
+        Some(RegionEvent::Freshness(freshness))
+    }
+
+    /// Whether its watcher knows it as stale: nothing else is promised of it.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self.told, Some(Freshness::Stale { .. }))
+    }
+
+    /// Since when the store owes it an answer.
+    pub(super) fn waits_since(&self) -> Option<Mono> {
+        match self.at {
+            At::Resuming { since, .. } => Some(since),
+            At::Start(_) | At::Answered(_) | At::Paging(..) | At::Sent { .. } => None,
+        }
     }
 
     /// What comes next. Bad news about freshness goes ahead of everything, good news behind.
@@ -105,7 +121,7 @@ impl Place {
             return Step::CatchUp;
         }
         let step = match self.at {
-            At::Resuming(_) => return Step::Done,
+            At::Resuming { .. } => return Step::Done,
             At::Start(None) => Some(Step::Pages),
             At::Start(Some(cursor)) => self.answer(cursor, copy, position),
             At::Answered(_) => self.give_answer(),
@@ -123,7 +139,7 @@ impl Place {
     fn must_catch_up(&mut self, position: Position) -> bool {
         let cursor = match self.at {
             At::Start(cursor) => cursor,
-            At::Resuming(_) | At::Answered(_) | At::Paging(..) | At::Sent { .. } => None,
+            At::Resuming { .. } | At::Answered(_) | At::Paging(..) | At::Sent { .. } => None,
         };
         let ahead = cursor.max(self.at_least).is_some_and(|claim| claim > position);
         if ahead && !std::mem::replace(&mut self.caught_up, true) {

@@ -16,7 +16,7 @@ impl Driver {
         let serial = self.watchers.serial;
         let command = Command::History { roster: roster.clone(), after: cursor, count: RESUME_COMMITS_MAX };
         self.ask(command, Pending::Resume(key, roster.room.clone(), roster.region.clone(), serial));
-        At::Resuming(serial)
+        At::Resuming { serial, since: self.now }
     }
 
     /// History that answers a cursor: one delta, or else a snapshot.
@@ -32,7 +32,7 @@ impl Driver {
         else {
             return;
         };
-        if !matches!(place.at, At::Resuming(asked) if asked == serial) {
+        if !matches!(place.at, At::Resuming { serial: asked, .. } if asked == serial) {
             return;
         }
         place.resumed(conflated(result));

@@ -1,6 +1,8 @@
 //! What a watcher is given next: bounded batches, paced by room, with progress behind them.
 
 use presence_model::id::{RoomId, Roster};
+use presence_model::replica::Freshness;
+use presence_model::time::Mono;
 use presence_model::view::RegionEvent;
 use presence_model::watch::{Level, WatchDown};
 
@@ -45,6 +47,7 @@ impl Driver {
     }
 
     fn batch(&mut self, key: WatchKey, watch: &mut Watch) -> Vec<WatchDown> {
+        self.look_at_late(key, watch);
         let mut batch = std::mem::take(&mut watch.notes);
         let mut budget = WATCH_BATCH_MEMBERS;
         while budget > 0
@@ -64,7 +67,7 @@ impl Driver {
             if paced && batch.len() > before {
                 watched.not_before = self.now + interval(watched);
             }
-            if watched.is_unanswered() {
+            if watched.holds_progress() {
                 watch.unanswered.insert(room.clone());
             } else {
                 watch.unanswered.remove(&room);
@@ -88,7 +91,8 @@ impl Driver {
     ) -> bool {
         for (region, place) in &mut watched.regions {
             let roster = Roster { region: region.clone(), room: room.clone() };
-            let freshness = self.freshness(&roster);
+            let since = [self.rosters.behind_since(&roster), place.waits_since()].into_iter().flatten().min();
+            let freshness = self.shown_freshness(&roster, since);
             let down = |event| WatchDown::Region { room: room.clone(), region: region.clone(), event };
             for step in 0.. {
                 if *budget == 0 || step >= STEPS_MAX {
@@ -120,10 +124,13 @@ impl Driver {
         let mut members = 0;
         for (region, place) in &mut watched.regions {
             let roster = Roster { region: region.clone(), room: room.clone() };
-            let freshness = self.freshness(&roster);
+            let freshness = self.shown_freshness(&roster, self.counts.behind_since(&roster));
             let down = |event| WatchDown::Region { room: room.clone(), region: region.clone(), event };
+            let Some(known) = self.counts.known(&roster) else {
+                batch.extend(place.warn(freshness).map(down));
+                return false;
+            };
             batch.extend(place.tell(freshness).map(down));
-            let Some(known) = self.counts.known(&roster) else { return false };
             members += known;
         }
         if watched.count.replace(members) != Some(members) {
@@ -133,8 +140,43 @@ impl Driver {
         false
     }
 
-    /// Says that nothing was missed up to here, if that is so: all watched is in step with a tail that
-    /// is heard, and nothing waits but what is paced.
+    /// What the store has owed for a beat is told as stale, so that it does not hold up what is said of all other
+    /// rooms: a watcher that hears nothing for a few beats gives its stream up.
+    fn look_at_late(&self, key: WatchKey, watch: &mut Watch) {
+        if watch.progress_at > self.now {
+            return;
+        }
+        let (late, rooms) = (self.late(), &watch.rooms);
+        let waits = |room: &&RoomId| rooms.get(*room).is_some_and(|watched| watched.waits_since(late));
+        let unanswered: Vec<RoomId> = watch.unanswered.iter().filter(waits).cloned().collect();
+        let rosters = self.rosters.late(key, late).chain(self.counts.late(key, late));
+        for room in rosters.map(|roster| roster.room.clone()).chain(unanswered) {
+            if let Some(watched) = watch.rooms.get_mut(&room) {
+                watched.not_before = self.now;
+                watch.touched.insert(room);
+            }
+        }
+    }
+
+    /// What the store owes since then or longer is late.
+    fn late(&self) -> Option<Mono> {
+        self.now.0.checked_sub(self.settings.timings.link_beat).map(Mono)
+    }
+
+    /// How fresh what a watcher is shown of a roster is, for which the store owes something `since` then.
+    fn shown_freshness(&self, roster: &Roster, since: Option<Mono>) -> Freshness {
+        let late = self.late();
+        match since.filter(|since| Some(*since) <= late) {
+            Some(since) => {
+                let now = self.clock.latest(self.now).unwrap_or_default();
+                Freshness::Stale { since: now.before(self.now.since(since)) }
+            }
+            None => self.freshness(roster),
+        }
+    }
+
+    /// Says that nothing was missed up to here, if that is so: all watched that is not stale is in step with a
+    /// tail that is heard, and nothing waits but what is paced.
     fn add_progress(&mut self, key: WatchKey, watch: &mut Watch, batch: &mut Vec<WatchDown>) {
         if watch.progress_at > self.now {
             return;
@@ -144,7 +186,8 @@ impl Driver {
             && watch.unanswered.is_empty()
             && self.rosters.stale().is_none()
             && self.tail_is_heard();
-        let serves = whole && self.rosters.serves(key) && self.counts.serves(key);
+        let late = self.late();
+        let serves = whole && self.rosters.serves(key, late) && self.counts.serves(key, late);
         let Some(store_time) = self.clock.latest(self.now).filter(|_| serves) else { return };
         watch.sequence += 1;
         batch.push(WatchDown::Progress { sequence: watch.sequence, store_time });
@@ -152,6 +195,16 @@ impl Driver {
 }
 
 impl Watched {
+    /// Whether nothing can be said to be complete before it is answered.
+    fn holds_progress(&self) -> bool {
+        self.is_unanswered() && !self.regions.values().any(Place::is_stale)
+    }
+
+    /// Whether the store owes an answer since then or longer.
+    fn waits_since(&self, late: Option<Mono>) -> bool {
+        self.regions.values().filter_map(Place::waits_since).any(|since| Some(since) <= late)
+    }
+
     /// Whether a first answer is still to come: it is not paced.
     fn is_unanswered(&self) -> bool {
         match self.open.level {
