@@ -196,11 +196,7 @@ impl Hub {
         Self {
             chance,
             conns: Table::default(),
-            rooms: Rooms::new(
-                settings.region.clone(),
-                (timings.link_beat, timings.grace),
-                settings.list_members,
-            ),
+            rooms: Rooms::new(settings.region.clone(), &timings, settings.list_members),
             leases: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(settings.seed)),
             wheel: Wheel::new(liveness::tick_of(&timings)),
             link,

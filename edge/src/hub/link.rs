@@ -289,7 +289,7 @@ impl Hub {
         // How long this process may take to go is its own affair.
         timings.drain_window = timings.drain_window.min(self.timings.drain_window);
         self.renewals.set_timings(&timings);
-        self.rooms.set_timings(timings.link_beat, timings.grace);
+        self.rooms.set_timings(&timings);
         self.timings = timings;
     }
 

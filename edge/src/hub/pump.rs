@@ -6,7 +6,7 @@ use presence_model::fanout::Next;
 use presence_model::id::UserId;
 use presence_model::replica::Freshness;
 use presence_model::view::{Sample, View, ViewRevision};
-use presence_model::watch::Level;
+use presence_model::watch::{Level, WatchRefusal};
 
 use super::rooms::{News, Room, RoomKey, Told};
 use super::table::{Show, Showing};
@@ -46,7 +46,13 @@ impl Hub {
                 News::Look(room) => (room, false),
                 News::Answered(room) => (room, true),
                 News::Refused(room, refusal) => {
-                    self.watch_refused(room, &refusal, cx);
+                    self.watch_refused(room, (&refusal, &refusal.to_string()), cx);
+                    continue;
+                }
+                News::Unanswered(room) => {
+                    let retry_after = self.timings.reconnect_within;
+                    let refusal = WatchRefusal::Unavailable { retry_after };
+                    self.watch_refused(room, (&refusal, "the core did not answer"), cx);
                     continue;
                 }
             };

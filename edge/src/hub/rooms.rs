@@ -14,6 +14,7 @@ use presence_model::fanout::{Flushed, FrameCache, Pacing};
 use presence_model::id::{RegionId, RoomId};
 use presence_model::replica::Freshness;
 use presence_model::time::Mono;
+use presence_model::timing::Timings;
 use presence_model::view::{View, ViewRevision};
 use presence_model::watch::{Level, WatchDown, WatchRefusal, WatchUp};
 
@@ -49,6 +50,8 @@ pub(super) struct Room {
     pub(super) fresh_version: u32,
     /// Closed then, unless somebody watches it again.
     closes: Option<Mono>,
+    /// Until then whoever watches it has a list, or hears that there is none.
+    owed: Option<Mono>,
     /// The entry of it in the list of what is due.
     due: Option<Mono>,
 }
@@ -92,6 +95,8 @@ pub(super) enum News {
     Answered(RoomKey),
     /// The core does not let this room be watched, and asking again by ourselves is of no use.
     Refused(RoomKey, WatchRefusal),
+    /// Nothing at all is known of this room, and those who wait for it have waited long enough.
+    Unanswered(RoomKey),
 }
 
 pub(super) struct Rooms {
@@ -102,30 +107,33 @@ pub(super) struct Rooms {
     due: BTreeSet<(Mono, RoomKey)>,
     said: Vec<Watch>,
     linger: Duration,
+    answer_within: Duration,
     list_members: usize,
     pub(super) wanted: Vec<Wanted>,
     pub(super) news: Vec<News>,
 }
 
 impl Rooms {
-    pub(super) fn new(home: RegionId, (beat, linger): (Duration, Duration), list_members: usize) -> Self {
+    pub(super) fn new(home: RegionId, timings: &Timings, list_members: usize) -> Self {
         Self {
-            watcher: Watcher::new(WatcherSettings { home: Some(home), beat }),
+            watcher: Watcher::new(WatcherSettings { home: Some(home), beat: timings.link_beat }),
             slots: Vec::new(),
             free: Vec::new(),
             names: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(0)),
             due: BTreeSet::new(),
             said: Vec::new(),
-            linger,
+            linger: timings.grace,
+            answer_within: timings.heartbeat,
             list_members,
             wanted: Vec::new(),
             news: Vec::new(),
         }
     }
 
-    pub(super) fn set_timings(&mut self, beat: Duration, linger: Duration) {
-        self.watcher.set_beat(beat);
-        self.linger = linger;
+    pub(super) fn set_timings(&mut self, timings: &Timings) {
+        self.watcher.set_beat(timings.link_beat);
+        self.linger = timings.grace;
+        self.answer_within = timings.heartbeat;
     }
 
     pub(super) fn watcher(&self) -> &Watcher {
@@ -199,8 +207,10 @@ impl Rooms {
     /// Adds a receiver; gives its place.
     pub(super) fn watch(&mut self, key: RoomKey, conn: u32, since: Option<&Cursor>, now: Mono) -> u32 {
         self.warm(key, since, now);
+        let owed = self.is_unknown(key).then(|| now + self.answer_within);
         let room = self.get_mut(key);
         room.closes = None;
+        room.owed = room.owed.or(owed);
         if room.receivers.len() == room.receivers.capacity() {
             let more = (room.receivers.len() / 4).max(1);
             room.receivers.reserve_exact(more);
@@ -221,6 +231,12 @@ impl Rooms {
         }
         self.schedule(key);
         moved
+    }
+
+    /// Whether nothing was ever heard of it, not even how fresh it is.
+    fn is_unknown(&self, key: RoomKey) -> bool {
+        let view = self.watcher.view(&self.get(key).name);
+        view.is_none_or(|view| view.regions().next().is_none())
     }
 
     pub(super) fn receivers(&self, key: RoomKey) -> &[u32] {
@@ -259,6 +275,10 @@ impl Rooms {
                 self.close(key);
                 continue;
             }
+            if room.owed.take_if(|at| *at <= now).is_some() && self.is_unknown(key) {
+                self.news.push(News::Unanswered(key));
+            }
+            let Some(room) = self.slots[key.0 as usize].as_deref_mut() else { continue };
             match room.pacing.due() {
                 Some(at) if at <= now => self.flush(key, now),
                 Some(_) => {}
@@ -293,7 +313,9 @@ impl Rooms {
     /// Sees to it that a room is looked at when something of it is due.
     fn schedule(&mut self, key: RoomKey) {
         let Some(room) = self.slots[key.0 as usize].as_deref_mut() else { return };
-        let Some(next) = [room.pacing.due(), room.closes].into_iter().flatten().min() else { return };
+        let Some(next) = [room.pacing.due(), room.closes, room.owed].into_iter().flatten().min() else {
+            return;
+        };
         if room.due.is_some_and(|due| due <= next) {
             return;
         }
@@ -306,7 +328,7 @@ impl Rooms {
     /// Watches a room no longer; its receivers have to be gone.
     pub(super) fn close(&mut self, key: RoomKey) {
         let room = self.get_mut(key);
-        room.closes = None;
+        (room.closes, room.owed) = (None, None);
         room.watched = false;
         room.pacing = Pacing::default();
         room.flushed = Flushed::default();
@@ -345,6 +367,7 @@ impl Rooms {
             fresh: Vec::new(),
             fresh_version: 0,
             closes: None,
+            owed: None,
             due: None,
         }));
         let index = self.free.pop().unwrap_or_else(|| {

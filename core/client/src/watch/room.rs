@@ -84,6 +84,12 @@ fn covers(known: Position, position: Position) -> bool {
     known.epoch == position.epoch && known.revision <= position.revision
 }
 
+/// Whether it is to be told: what is stale stays so, whoever says since when.
+fn is_news_of(before: Option<Freshness>, now: Freshness) -> bool {
+    let stale = |freshness| matches!(freshness, Freshness::Stale { .. });
+    before != Some(now) && !(stale(now) && before.is_some_and(stale))
+}
+
 /// When asking again may help.
 pub(super) fn retry_after(refusal: &WatchRefusal) -> Option<Duration> {
     match refusal {
@@ -166,9 +172,7 @@ impl Watched {
         let says_no_more = matches!(&event, RegionEvent::Delta(delta) if delta.from == delta.to);
         let before = (self.stand(), self.fresh(region));
         let applied = self.view.apply(region, event, now);
-        if self.fresh(region) != before.1
-            && let Some(freshness) = self.fresh(region)
-        {
+        if let Some(freshness) = self.fresh(region).filter(|now| is_news_of(before.1, *now)) {
             let (room, region) = (room.clone(), region.clone());
             effects.push(Effect::Event(Event::Freshness { room, region, freshness }));
         }
@@ -201,9 +205,7 @@ impl Watched {
         let fresh: Vec<Option<Freshness>> = self.view.regions().map(|(_, copy)| copy.fresh()).collect();
         self.view.cut(since);
         for ((region, copy), before) in self.view.regions().zip(fresh) {
-            if copy.fresh() != before
-                && let Some(freshness) = copy.fresh()
-            {
+            if let Some(freshness) = copy.fresh().filter(|now| is_news_of(before, *now)) {
                 let (room, region) = (room.clone(), region.clone());
                 effects.push(Effect::Event(Event::Freshness { room, region, freshness }));
             }

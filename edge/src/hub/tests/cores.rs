@@ -14,6 +14,8 @@ fn linked() -> (World, ConnKey) {
     world.give(Input::Tick);
     world.link();
     let key = world.join("ann", "r", 1);
+    world.snapshot("r", &["ann"]);
+    world.drain_frames(key);
     world.live_ms(2_500, &[key]);
     world.take_renewed();
     world.up.clear();
@@ -38,7 +40,9 @@ fn moved(world: &mut World, key: ConnKey) {
     world.live_ms(2_000, &[key]);
     assert_eq!(world.take_renewed(), [lease(1)]);
     assert!(world.take_released().is_empty(), "nobody is given up");
-    assert!(world.frames(key).is_empty() && world.closed(key).is_none(), "nobody is told");
+    let told = world.frames(key);
+    assert!(kinds(&told).iter().all(|kind| *kind == "freshness"), "nobody is announced: {told:?}");
+    assert_eq!(world.closed(key), None);
 }
 
 #[test]

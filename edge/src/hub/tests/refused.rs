@@ -45,6 +45,28 @@ fn whoever_waits_for_a_room_that_is_refused_for_good_is_told() {
 }
 
 #[test]
+fn whoever_waits_for_a_room_of_which_nothing_is_heard_is_told_after_a_heartbeat() {
+    for linked in [true, false] {
+        let mut world = if linked { World::linked() } else { World::new() };
+        let waiting = watch(&mut world, "ann");
+        world.live_ms(14_900, &[waiting]);
+        assert!(world.frames(waiting).is_empty(), "it may still come");
+        world.live_ms(200, &[waiting]);
+        let frames = world.frames(waiting);
+        assert_eq!((kinds(&frames), &frames[0]["code"]), (vec!["error"], &json!("unavailable")));
+        assert!((2_500..=5_000).contains(&frames[0]["retry_after_ms"].as_u64().unwrap()));
+        world.say(waiting, "ann", r#"{"t":"watch","room":"r","token":"t"}"#);
+        if !linked {
+            world.link();
+        }
+        world.snapshot("r", &["bob"]);
+        assert_eq!(kinds(&world.frames(waiting)), ["snapshot"], "asked again, and answered");
+        world.live_ms(20_000, &[waiting]);
+        assert_eq!(world.closed(waiting), None);
+    }
+}
+
+#[test]
 fn a_room_that_was_refused_is_asked_for_again_when_somebody_asks() {
     let mut world = World::linked();
     let joined = world.join("bob", "r", 1);

@@ -335,6 +335,7 @@ fn a_token_is_replaced_in_place_by_one_of_the_same_subject_only() {
     let join = world.take_join();
     let ends = world.store_time() + Duration::from_secs(100);
     world.granted_until(join.request, lease(1), ends);
+    world.snapshot("r", &["ann"]);
     world.drain_frames(key);
     // A quarter of 100 s before its end.
     world.live_ms(74_500, &[key]);
