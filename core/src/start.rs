@@ -81,6 +81,12 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     let readiness = Readiness::new();
     // What outlives the drain: the driver goes on until links and watches have moved.
     let last = CancellationToken::new();
+    let refused = metrics.counter_vec(
+        "presence_core_token_refusals_total",
+        "Tokens that do not verify, by reason",
+        &["reason"],
+    );
+    let verifier = verifier.counting(refused, clock.clone());
     let core_metrics = Arc::new(CoreMetrics::new(&metrics));
     let driver = Driver::new(DriverSettings {
         region: settings.region.clone(),

@@ -86,6 +86,12 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
     let admin_listener = settings.admin.map(listen).transpose()?;
     let addresses = (listener.local_addr(), admin_listener.as_ref().map(Listener::local_addr));
 
+    let refused = metrics.counter_vec(
+        "presence_edge_token_refusals_total",
+        "Tokens that do not verify, by reason",
+        &["reason"],
+    );
+    let verifier = verifier.counting(refused, clock.clone());
     let mut chance = StdRng::seed_from_u64(settings.seed);
     let (edge_metrics, accepts) = EdgeMetrics::new(&metrics, settings.connections_max);
     let (readiness, tasks) = (Readiness::new(), Shutdown::new());

@@ -27,7 +27,7 @@ pub enum ServiceError {
     #[error("the credentials are not for this")]
     Forbidden,
     /// The core does not know the edge's region, or one that a watcher names.
-    #[error("the region is not known here")]
+    #[error("the region is not known here: is --region that of the core?")]
     UnknownRegion,
     /// No edge of that name, or no such run of it, is known.
     #[error("no edge of that name, or no such run of it, is known")]
@@ -54,7 +54,7 @@ pub enum ServiceError {
         retry_after: Duration,
     },
     /// The store cannot be read now.
-    #[error("unavailable, try again in {} ms", retry_after.as_millis())]
+    #[error("the store cannot be read now, try again in {} ms", retry_after.as_millis())]
     Unavailable {
         /// When to ask again.
         retry_after: Duration,

@@ -78,6 +78,41 @@ pub enum TokenRefusal {
 }
 
 impl TokenRefusal {
+    /// All of them, in the order in which they are listed.
+    pub const ALL: [Self; 12] = [
+        Self::Malformed,
+        Self::UnknownKey,
+        Self::Algorithm,
+        Self::Signature,
+        Self::Audience,
+        Self::Claim,
+        Self::Expired,
+        Self::NotYetValid,
+        Self::Room,
+        Self::Action,
+        Self::Subject,
+        Self::Revoked,
+    ];
+
+    /// Its name in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::UnknownKey => "unknown_key",
+            Self::Algorithm => "algorithm",
+            Self::Signature => "signature",
+            Self::Audience => "audience",
+            Self::Claim => "claim",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::Room => "room",
+            Self::Action => "action",
+            Self::Subject => "subject",
+            Self::Revoked => "revoked",
+        }
+    }
+
     /// Whether the token was good, but not for this: `forbidden` instead of `unauthorized`.
     #[must_use]
     pub fn is_forbidden(self) -> bool {

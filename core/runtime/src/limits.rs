@@ -10,6 +10,9 @@ pub const JWKS_BYTES_MAX: u64 = 256 * 1024;
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
 /// The year 9999 in seconds: an `exp` above it is in milliseconds by mistake, and would never end.
 pub const NUMERIC_DATE_MAX: u64 = 253_402_300_799;
+/// A reason for which tokens are refused is said in the log once in this span: whoever sends bad tokens must not
+/// write the log.
+pub const REFUSAL_SAID_EVERY: Duration = Duration::from_secs(10);
 /// How often key files are looked at for changes.
 pub const RELOAD_LOOK: Duration = Duration::from_secs(2);
 /// Connections the kernel completes before they are accepted: a reconnect storm arrives in one burst.

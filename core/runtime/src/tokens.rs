@@ -8,6 +8,7 @@ mod file;
 mod generate;
 mod issue;
 mod jwks;
+mod refusals;
 mod verify;
 
 pub use self::file::{KeyFile, Looked};

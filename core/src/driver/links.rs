@@ -121,6 +121,9 @@ impl Driver {
             }
             self.end_link(older, CloseReason::Superseded);
         }
+        if self.links.open.values().any(|link| link.hello.edge == hello.edge) {
+            self.out.push(Effect::Namesake(hello.edge.clone()));
+        }
         self.links.by_edge.insert(hello.incarnation, key);
         self.register(hello.incarnation, hello.edge.clone(), hello.link);
         let link = Link {

@@ -102,6 +102,8 @@ pub enum Effect {
     Transition(Box<TransitionLine>),
     /// What an audit has found or mended.
     Audit(AuditNote),
+    /// An edge linked under the name of one that is linked already.
+    Namesake(EdgeName),
 }
 
 /// Why a link is ended from here.

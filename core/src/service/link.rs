@@ -41,6 +41,10 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
         let first = first.map_err(|status| breach(&status).map_or(status, Status::from))?;
         let hello = convert::hello(first.ok_or_else(missing)?)?;
         tracing::info!(edge = %hello.edge, incarnation = %hello.incarnation, link = %hello.link, "an edge links");
+        if hello.region != self.0.region {
+            let (region, here) = (&hello.region, &self.0.region);
+            tracing::warn!(edge = %hello.edge, %region, %here, "an edge of another region is refused: see --region");
+        }
         let mut link =
             self.0.handle.open_link(hello).await.map_err(|_| Status::from(ServiceError::Draining))?;
         let events = link.take_events().expect("taken once");

@@ -183,6 +183,11 @@ impl DriverTask {
             }
             Effect::Transition(line) => self.log(&line),
             Effect::Audit(note) => self.note_audit(note),
+            Effect::Namesake(edge) => tracing::warn!(
+                %edge,
+                "another edge is linked under this name: logs cannot tell them apart, and a drain sends both away; \
+                 give each its own with --edge"
+            ),
         }
     }
 

@@ -14,10 +14,13 @@ use presence_model::id::{RoomId, UserId};
 use presence_model::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 use presence_model::record::TokenRef;
 use presence_model::time::StoreTime;
+use prometheus::IntCounterVec;
 use serde::{Deserialize, Deserializer};
 use smol_str::SmolStr;
 
 use super::jwks::{KeySet, KeysError};
+use super::refusals::Refusals;
+use crate::clock::Clock;
 use crate::limits::NUMERIC_DATE_MAX;
 
 /// Verifies tokens against a set of keys that can be replaced at any time. Cheap to clone; clones share
@@ -25,13 +28,20 @@ use crate::limits::NUMERIC_DATE_MAX;
 #[derive(Clone)]
 pub struct Verifier {
     keys: Arc<ArcSwap<KeySet>>,
+    refusals: Option<Arc<Refusals>>,
 }
 
 impl Verifier {
     /// Verifies with these keys.
     #[must_use]
     pub fn new(keys: KeySet) -> Self {
-        Self { keys: Arc::new(ArcSwap::from_pointee(keys)) }
+        Self { keys: Arc::new(ArcSwap::from_pointee(keys)), refusals: None }
+    }
+
+    /// The same, which counts what it refuses under the label `reason` and says so now and then.
+    #[must_use]
+    pub fn counting(self, refused: IntCounterVec, clock: Clock) -> Self {
+        Self { refusals: Some(Arc::new(Refusals::new(refused, clock))), ..self }
     }
 
     /// Replaces all keys by those of a JWKS; tokens of keys that are gone are refused from now on.
@@ -56,6 +66,14 @@ impl Verifier {
     /// # Errors
     /// `Malformed`, `UnknownKey`, `Algorithm`, `Signature`, `Audience` or `Claim`; nothing of the token is told.
     pub fn verify(&self, token: &str) -> Result<Claims, TokenRefusal> {
+        let verified = self.read(token);
+        if let (Err(refusal), Some(refusals)) = (&verified, &self.refusals) {
+            refusals.note(*refusal, &self.keys.load());
+        }
+        verified
+    }
+
+    fn read(&self, token: &str) -> Result<Claims, TokenRefusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::Malformed);
         }

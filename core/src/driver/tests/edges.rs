@@ -2,8 +2,8 @@
 
 use presence_model::link::{LinkDown, LinkUp};
 
-use super::world::{World, ms, secs};
-use crate::driver::{CloseReason, LinkEnd};
+use super::world::{World, ms, region, secs};
+use crate::driver::{CloseReason, Input, LinkEnd, LinkKey};
 
 #[test]
 fn an_edge_is_welcomed_then_told_to_renew_all_and_beaten_to() {
@@ -86,6 +86,28 @@ fn an_edge_of_a_region_that_is_not_served_is_refused() {
     };
     world.input(0, crate::driver::Input::LinkOpened(crate::driver::LinkKey(5), hello));
     assert_eq!(world.closed, [(crate::driver::LinkKey(5), CloseReason::Region)]);
+}
+
+#[test]
+fn an_edge_under_the_name_of_a_linked_one_is_noticed_and_its_next_run_is_not() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let hello = |name: &str, incarnation| presence_model::link::Hello {
+        edge: presence_model::id::EdgeName::new(name).unwrap(),
+        incarnation: presence_model::id::Incarnation(incarnation),
+        link: presence_model::id::LinkNumber(1),
+        region: region(),
+        release: "test".into(),
+    };
+    world.input(0, Input::LinkOpened(LinkKey(500), hello("other", 8)));
+    assert!(world.namesakes.is_empty());
+    world.input(0, Input::LinkOpened(LinkKey(501), hello("edge-0", 9)));
+    assert_eq!(world.namesakes, [presence_model::id::EdgeName::new("edge-0").unwrap()]);
+    world.cut(edge, LinkEnd::Broken);
+    world.input(0, Input::LinkClosed(LinkKey(501), LinkEnd::Broken));
+    world.namesakes.clear();
+    world.input(0, Input::LinkOpened(LinkKey(502), hello("edge-0", 10)));
+    assert!(world.namesakes.is_empty(), "the one before is gone");
 }
 
 /// Scenario 1: a killed process.

@@ -108,6 +108,7 @@ pub(super) struct World {
     /// Pages of audits asked for, by core.
     pub(super) audits: BTreeMap<usize, usize>,
     pub(super) audit_notes: Vec<AuditNote>,
+    pub(super) namesakes: Vec<EdgeName>,
     loads: usize,
     /// Pages of rosters asked for.
     pub(super) pages: usize,
@@ -154,6 +155,7 @@ impl World {
             tidies: 0,
             audits: BTreeMap::new(),
             audit_notes: Vec::new(),
+            namesakes: Vec::new(),
             loads: 0,
             pages: 0,
             histories: 0,
@@ -250,6 +252,7 @@ impl World {
             }
             Effect::Transition(line) => self.transitions.push(*line),
             Effect::Audit(note) => self.audit_notes.push(note),
+            Effect::Namesake(name) => self.namesakes.push(name),
         }
     }
 

@@ -144,7 +144,7 @@ impl World {
                     self.watches.insert(key, stream);
                 }
             }
-            Effect::Answer(..) | Effect::Audit(_) => {}
+            Effect::Answer(..) | Effect::Audit(_) | Effect::Namesake(_) => {}
             Effect::Transition(line) => {
                 let transition = &line.transition;
                 let what = format!(
