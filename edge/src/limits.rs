@@ -25,6 +25,9 @@ pub const RENEWAL_BATCH_MAX: usize = 4096;
 pub const RENEW_ALL_STEPS: usize = 20;
 /// Joins asked of the core and not answered. Beyond: they wait, automatic ones first.
 pub const JOINS_IN_FLIGHT_MAX: usize = 1024;
+/// Joins said more than once whose further answers are awaited. Beyond: the oldest is forgotten, and should its
+/// answer grant another lease that one is given up, and the session joined again when it renews.
+pub const LATE_ANSWERS_MAX: usize = 1024;
 /// Bytes handed to one connection at once; a frame is never cut. Beyond: its other rooms wait their turn.
 pub const SEND_BYTES_MAX: usize = 64 * 1024;
 /// Members up to which a room is shown as a list unless told otherwise: half a megabyte at the start, and more

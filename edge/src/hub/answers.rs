@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use presence_model::id::Generation;
 use presence_model::lease::LeaseId;
 use presence_model::link::{GrantDown, LinkRefusal, RequestId};
 use presence_model::reason::{ReleaseReason, RemovalReason};
@@ -26,6 +27,14 @@ impl Hub {
         outcome: Result<GrantDown, LinkRefusal>,
         cx: &mut Cx<'_>,
     ) {
+        self.requests.heard(request);
+        if let Err(LinkRefusal::Unavailable { retry_after }) = outcome
+            && let Some(Request::Join { again: true, .. }) = self.requests.get(request)
+        {
+            // Under its number: it may have been said twice, and the second answer may grant it.
+            return self.requests.postpone(request, cx.now + retry_after);
+        }
+        let late = self.requests.heard_late(request);
         let asked = self.requests.remove(request);
         match (asked, outcome) {
             (Some(Request::Join { key, room, again }), Ok(grant)) => {
@@ -45,10 +54,35 @@ impl Hub {
             (Some(Request::Unwanted(join)), Ok(grant)) => {
                 self.leave_lease(grant.lease, (join.room, join.user), cx);
             }
-            // Nobody waits for it any more: what was granted is given up.
-            (_, Ok(grant)) => self.release(ReleaseReason::TransportLost, grant.lease),
+            (_, Ok(grant)) => self.granted_late(grant, late, cx),
             (_, Err(_)) => {}
         }
+    }
+
+    /// A grant that nobody waits for. A join that was said twice is answered twice, most often with the same
+    /// lease; with another one if what the first answer granted was lost meanwhile, else it would have been
+    /// granted again: then that is the one in force. What a session that is gone was granted is given up.
+    fn granted_late(&mut self, grant: GrantDown, late: Option<(ConnKey, RoomKey)>, cx: &mut Cx<'_>) {
+        if self.leases.contains_key(&grant.lease) {
+            return;
+        }
+        let Some((key, room)) = late.filter(|whom| self.is_in_as(*whom, grant.generation)) else {
+            return self.release(ReleaseReason::TransportLost, grant.lease);
+        };
+        let session = self.conns.get(key).and_then(|conn| conn.stay(room)?.session.as_deref());
+        if let Some(lease) = session.and_then(Session::lease) {
+            self.forget_lease(lease);
+        }
+        self.rejoined(key, room, grant, cx);
+    }
+
+    /// Whether a session is in with this generation, or was until its lease was lost.
+    fn is_in_as(&self, (key, room): (ConnKey, RoomKey), generation: Generation) -> bool {
+        let session = self.conns.get(key).and_then(|conn| conn.stay(room)?.session.as_deref());
+        session.is_some_and(|session| match session.standing {
+            Standing::Joined { .. } | Standing::Lost { .. } => session.generation == Some(generation),
+            Standing::Joining { .. } => false,
+        })
     }
 
     fn joined(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, cx: &mut Cx<'_>) {
@@ -146,15 +180,6 @@ impl Hub {
     /// An automatic re-join was refused: the session is over, and the client is told why.
     fn rejoin_refused(&mut self, key: ConnKey, room: RoomKey, refusal: LinkRefusal, cx: &mut Cx<'_>) {
         match refusal {
-            LinkRefusal::Unavailable { retry_after } => {
-                let join = Request::Join { key, room, again: true };
-                let request = self.requests.add_later(join, cx.now + retry_after);
-                if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room))
-                    && let Standing::Lost { since, .. } = session.standing
-                {
-                    session.standing = Standing::Lost { request: Some(request), since };
-                }
-            }
             LinkRefusal::Refused(Refusal::HasEnded { reason: RemovalReason::Left }) => {
                 // The client said goodbye somewhere else: it needs no answer here.
                 self.drop_stay(key, room, cx.now);
@@ -169,7 +194,8 @@ impl Hub {
             }
             LinkRefusal::Refused(Refusal::TooManySessions | Refusal::NotCurrent | Refusal::NotPresent)
             | LinkRefusal::Forbidden
-            | LinkRefusal::BadRequest => self.join_refused(key, room, refusal, cx),
+            | LinkRefusal::BadRequest
+            | LinkRefusal::Unavailable { .. } => self.join_refused(key, room, refusal, cx),
         }
     }
 

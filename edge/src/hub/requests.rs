@@ -10,7 +10,7 @@ use presence_model::time::Mono;
 use super::ConnKey;
 use super::rooms::RoomKey;
 use super::uplink::Given;
-use crate::limits::JOINS_IN_FLIGHT_MAX;
+use crate::limits::{JOINS_IN_FLIGHT_MAX, LATE_ANSWERS_MAX};
 
 /// A request without its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,20 @@ struct Pending {
     request: Request,
     /// Said on the link that is up.
     sent: bool,
+    /// Said on any link: a core may have done it.
+    said: bool,
+    /// Answers to come over the link that is up: as many as it was said there and not answered yet.
+    answers: u32,
     /// Looked at again then.
     due: Mono,
+}
+
+/// For whom a join was, and how many more answers to it are to come.
+#[derive(Debug)]
+struct Late {
+    key: ConnKey,
+    room: RoomKey,
+    answers: u32,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +57,8 @@ pub(super) struct Requests {
     /// Automatic joins rank with renewals: before new arrivals.
     rejoins: VecDeque<RequestId>,
     in_flight: usize,
+    /// Joins that are over and to which further answers are to come, since they were said more than once.
+    late: BTreeMap<RequestId, Late>,
 }
 
 impl Requests {
@@ -65,7 +79,7 @@ impl Requests {
         let id = self.next_id();
         self.last = id.0;
         self.dues.insert((due, id));
-        self.pending.insert(id, Pending { request, sent: false, due });
+        self.pending.insert(id, Pending { request, sent: false, said: false, answers: 0, due });
         id
     }
 
@@ -73,9 +87,9 @@ impl Requests {
         self.pending.get(&id).map(|pending| &pending.request)
     }
 
-    /// Whether it was said on the link that is up.
-    pub(super) fn is_sent(&self, id: RequestId) -> bool {
-        self.pending.get(&id).is_some_and(|pending| pending.sent)
+    /// Whether it was said on this link or another: its answer may have been lost.
+    pub(super) fn was_said(&self, id: RequestId) -> bool {
+        self.pending.get(&id).is_some_and(|pending| pending.said)
     }
 
     /// It was answered, or is given up.
@@ -85,12 +99,40 @@ impl Requests {
         if pending.sent && is_join(&pending.request) {
             self.in_flight -= 1;
         }
+        if let Request::Join { key, room, .. } = &pending.request
+            && pending.answers > 0
+        {
+            self.late.insert(id, Late { key: *key, room: *room, answers: pending.answers });
+            if self.late.len() > LATE_ANSWERS_MAX {
+                self.late.pop_first();
+            }
+        }
         Some(pending.request)
+    }
+
+    /// One answer to a request came.
+    pub(super) fn heard(&mut self, id: RequestId) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.answers = pending.answers.saturating_sub(1);
+        }
+    }
+
+    /// A further answer to a join that was said more than once, and is over: for whom.
+    pub(super) fn heard_late(&mut self, id: RequestId) -> Option<(ConnKey, RoomKey)> {
+        let late = self.late.get_mut(&id)?;
+        let whom = (late.key, late.room);
+        late.answers -= 1;
+        if late.answers == 0 {
+            self.late.remove(&id);
+        }
+        Some(whom)
     }
 
     /// It is said now.
     pub(super) fn sent(&mut self, id: RequestId) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
+        pending.said = true;
+        pending.answers += 1;
         if !std::mem::replace(&mut pending.sent, true) && is_join(&pending.request) {
             self.in_flight += 1;
         }
@@ -148,11 +190,13 @@ impl Requests {
         self.joins.clear();
         self.rejoins.clear();
         self.in_flight = 0;
+        // What was said on a link is answered there, or never.
+        self.late.clear();
         let mut unanswered = Vec::new();
         let ids: Vec<RequestId> = self.pending.keys().copied().collect();
         for id in ids {
             let pending = self.pending.get_mut(&id).expect("it is one of the keys");
-            pending.sent = false;
+            (pending.sent, pending.answers) = (false, 0);
             if let Request::Unwanted(join) = &pending.request {
                 unanswered.push(UnansweredJoin::clone(join));
                 self.remove(id);

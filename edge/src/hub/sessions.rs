@@ -358,7 +358,7 @@ impl Hub {
                     generation: session.generation,
                     connection,
                 };
-                if self.requests.is_sent(request) {
+                if self.requests.was_said(request) {
                     self.requests.unwanted(request, join);
                 } else {
                     self.requests.remove(request);

@@ -8,6 +8,7 @@ mod drain;
 mod link;
 mod liveness;
 mod refused;
+mod rejoins;
 mod rooms;
 mod sessions;
 mod world;

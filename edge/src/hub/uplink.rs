@@ -166,7 +166,7 @@ impl Hub {
         (stay, session): (&Stay, &Session),
         connection: ConnectionId,
     ) {
-        if self.requests.is_sent(request) {
+        if self.requests.was_said(request) {
             self.unanswered.push(UnansweredJoin {
                 room: self.rooms.name(stay.room),
                 user: stay.user.clone(),
@@ -236,7 +236,7 @@ impl Hub {
         if let Some(conn) = self.conns.get(key)
             && let Some(stay) = conn.stay(room)
             && let Some(session) = stay.session.as_deref()
-            && self.requests.is_sent(id)
+            && self.requests.was_said(id)
         {
             let join = UnansweredJoin {
                 room: self.rooms.name(room),

@@ -478,7 +478,7 @@ impl World {
     }
 }
 
-fn grant(lease: LeaseId, token_ends: StoreTime) -> GrantDown {
+pub(super) fn grant(lease: LeaseId, token_ends: StoreTime) -> GrantDown {
     GrantDown {
         lease,
         generation: Generation(1),
