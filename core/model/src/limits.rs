@@ -38,6 +38,9 @@ pub const HISTORY_AGE_MS_MAX: u64 = 5 * 60 * 1000;
 pub const TOMBSTONE_AGE_MS_MAX: u64 = 60 * 60 * 1000;
 /// Tombstones of one roster; the oldest are forgotten first.
 pub const TOMBSTONES_PER_ROSTER_MAX: usize = 10_000;
+/// For how many ttls a session that was put out stays out by whatever attempt: one until its lease would have
+/// run out, one for the hold in which edges bring back what the store lost.
+pub const EVICTED_TTLS: u32 = 2;
 /// Leases looked at in one portion of a sweep, so that a mass expiry does not delay renewals.
 pub const SWEEP_PORTION_MAX: usize = 500;
 /// Shards of a store: the lease id has eight bits for them.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use presence_model::change::{Change, Transition, TransitionKind};
 use presence_model::id::{RoomId, Roster, SessionId, UserId};
+use presence_model::limits::EVICTED_TTLS;
 use presence_model::reason::RemovalReason;
 use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
@@ -14,10 +15,6 @@ use presence_model::time::StoreTime;
 use super::commits::Work;
 use super::{Answer, Driver, Effect, QueryKey, QueryRefusal};
 use crate::limits::EVICTIONS_MAX;
-
-/// For how many ttls an evicted session is revoked: one until its lease would have run out, one for the
-/// hold in which edges bring back what the store lost.
-const REVOKED_TTLS: u32 = 2;
 
 #[derive(Debug)]
 struct Eviction {
@@ -63,7 +60,7 @@ impl Driver {
     ) {
         let count = sessions.len();
         if let Some(now) = self.clock.estimate(self.shard(roster), self.now) {
-            let until = now + self.timings_of(&roster.room).lease_ttl * REVOKED_TTLS;
+            let until = now + self.timings_of(&roster.room).lease_ttl * EVICTED_TTLS;
             let revocation = |session| {
                 let what = Revocation::Session { roster: roster.clone(), user: user.clone(), session };
                 (what, until)
@@ -112,7 +109,7 @@ impl Driver {
         if ending.reason == RemovalReason::Evicted {
             let (user, session) = (user.clone(), transition.session.clone());
             let what = Revocation::Session { roster: roster.clone(), user, session };
-            self.note_revoked(what, at + transition.lease.ttl() * REVOKED_TTLS);
+            self.note_revoked(what, at + transition.lease.ttl() * EVICTED_TTLS);
         }
     }
 }

@@ -13,9 +13,10 @@ use super::{Abandoned, Unanswered};
 /// Decides about a join whose answer was lost and whose client is gone: it may have been granted, be on
 /// its way to the store, or never get there.
 ///
-/// A tombstone that forbids it says `connection_lost`, which its own connection cannot pass. A join
-/// without a generation is forbidden by its connection: next to a record the tombstone has the
-/// generation known already, so that it does not outlive the session that is there.
+/// A tombstone that forbids it says how the session that was there had ended, so that whoever asks is told
+/// that reason (G12), else `connection_lost`: also where the former would let the join in. A join without a
+/// generation is forbidden by its connection, which only `connection_lost` bars: next to a record the
+/// tombstone has the generation known already, so that it does not outlive the session that is there.
 #[must_use]
 pub fn abandon(read: &MemberRead, unanswered: &Unanswered, now: StoreTime) -> Abandoned {
     let stored = read.record.as_ref().and_then(|r| r.session(&unanswered.session));
@@ -30,12 +31,19 @@ pub fn abandon(read: &MemberRead, unanswered: &Unanswered, now: StoreTime) -> Ab
         None => Abandoned::Superseded,
         Some(generation) => {
             let mut draft = Draft::new(read);
-            let tombstone = Tombstone {
+            let lost = Tombstone {
                 generation,
                 connection: unanswered.connection,
                 reason: RemovalReason::ConnectionLost,
                 ended: now,
                 silent_for_ms: millis(Duration::ZERO),
+            };
+            let told = ended.filter(|told| {
+                stored.is_none() && unanswered.generation.is_some() && !told.reason.is_silence_of_the_edge()
+            });
+            let tombstone = match told {
+                Some(told) => Tombstone { generation, connection: unanswered.connection, ..told.clone() },
+                None => lost,
             };
             draft.bury(unanswered.session.clone(), tombstone);
             Abandoned::Forbid(Box::new(draft.finish()))

@@ -96,10 +96,18 @@ impl<'a> Draft<'a> {
         self.bury(gone.session, tombstone);
     }
 
-    /// Leaves a tombstone, unless a higher generation has one: it would let a late join in.
+    /// Leaves a tombstone. If a higher generation has one, that of a join forbidden before it came, it stays
+    /// forbidden, with the reason of the session that ends now (G12): unless that reason would let it in.
     pub(super) fn bury(&mut self, session: SessionId, tombstone: Tombstone) {
-        if self.read.tombstones.get(&session).is_none_or(|t| t.generation <= tombstone.generation) {
-            self.change.tombstones.push((session, tombstone));
+        let higher = self.read.tombstones.get(&session).filter(|t| t.generation > tombstone.generation);
+        match higher {
+            None => self.change.tombstones.push((session, tombstone)),
+            Some(_) if tombstone.reason.is_silence_of_the_edge() => {}
+            Some(higher) => {
+                let (generation, connection) = (higher.generation, higher.connection);
+                let tombstone = Tombstone { generation, connection, ..tombstone };
+                self.change.tombstones.push((session, tombstone));
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::change::TransitionKind;
 use crate::id::Generation;
-use crate::limits::{SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
+use crate::limits::{EVICTED_TTLS, SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
 use crate::reason::RemovalReason;
 use crate::record::{LeaseState, MemberRead, SessionRecord, Tombstone};
 use crate::refusal::Refusal;
@@ -24,6 +24,8 @@ use super::{Granted, Join};
 /// * over its own tombstone, it is let in if it ended by the silence of its edge (`lease_expired`,
 ///   `edge_lost`).
 ///
+/// A session that was evicted is let in by no attempt for [`EVICTED_TTLS`] ttls.
+///
 /// Without a generation a join is the attempt of its connection that is known, else the highest known
 /// plus one; above [`Generation::MAX`] there is none, and the session is refused like a stale one: its
 /// client takes another id. Above the session limit a session without a lease or the one whose grace ends first gives
@@ -32,7 +34,7 @@ use super::{Granted, Join};
 /// member's and is not believed.
 ///
 /// # Errors
-/// [`Refusal::StaleGeneration`], for re-joins [`Refusal::HasEnded`] instead;
+/// [`Refusal::StaleGeneration`], for re-joins and after an eviction [`Refusal::HasEnded`] instead;
 /// [`Refusal::TooManySessions`] if all are live; [`Refusal::TokenEnded`].
 pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, Refusal> {
     if join.token.ends <= now {
@@ -44,6 +46,7 @@ pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, R
     };
     let generation = known.attempt(join);
     known.admit(join, generation)?;
+    known.stays_out(join, now)?;
 
     let mut draft = Draft::new(read);
     if let Some(stored) = known.stored {
@@ -142,6 +145,17 @@ impl Known<'_> {
                 } else {
                     Err(refuse(ended.reason))
                 }
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Who was put out a moment ago comes back by no attempt, also over a core that has not heard of it yet.
+    fn stays_out(&self, join: &Join, now: StoreTime) -> Result<(), Refusal> {
+        let put_out = self.ended.filter(|ended| ended.reason == RemovalReason::Evicted);
+        match put_out.filter(|_| self.stored.is_none()) {
+            Some(ended) if now < ended.ended + join.lease.ttl() * EVICTED_TTLS => {
+                Err(Refusal::HasEnded { reason: RemovalReason::Evicted })
             }
             Some(_) | None => Ok(()),
         }

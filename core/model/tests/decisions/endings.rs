@@ -235,3 +235,51 @@ fn a_tombstone_of_a_lower_generation_does_not_hide_a_forbidden_one() {
     assert!(store.join(&ann, &attempt(5, 6)).is_err());
     assert!(store.join(&ann, &attempt(6, 7)).is_ok());
 }
+
+/// Forbids the attempt of that generation, and tells the reason that is kept for the session.
+fn reason_after_forbidding(store: &mut Store, generation: u64) -> RemovalReason {
+    let Abandoned::Forbid(change) = abandon(store, Some(generation), generation) else { panic!("forbidden") };
+    store.commit(&change).expect("nothing came in between");
+    let kept = store.tombstones[&(user("ann"), session(1))].clone();
+    assert_eq!((kept.generation, kept.connection), (Generation(generation), ConnectionId(generation)));
+    assert!(store.join(&user("ann"), &attempt(generation, 90 + generation)).is_err(), "it stays out");
+    kept.reason
+}
+
+#[test]
+fn a_forbidden_join_does_not_hide_how_the_session_ended() {
+    let evicted = RemovalReason::Evicted;
+    let (mut store, ann) = one_session();
+    let change = member::evict(&store.read(&ann), None, evicted, store.now).unwrap();
+    store.commit(&change).unwrap();
+    let ended = store.now;
+    store.pass(SECOND);
+    assert_eq!(reason_after_forbidding(&mut store, 5), evicted, "forbidden after it");
+    assert_eq!(store.tombstones[&(ann, session(1))].ended, ended);
+
+    let (mut store, ann) = one_session();
+    assert_eq!(reason_after_forbidding(&mut store, 5), RemovalReason::ConnectionLost);
+    let change = member::evict(&store.read(&ann), None, evicted, store.now).unwrap();
+    store.commit(&change).unwrap();
+    let kept = &store.tombstones[&(ann.clone(), session(1))];
+    assert_eq!((kept.generation, kept.reason), (Generation(5), evicted), "forbidden before it");
+    store.pass(TTL * 2);
+    assert!(store.join(&ann, &attempt(5, 6)).is_err());
+    assert!(store.join(&ann, &attempt(6, 7)).is_ok());
+}
+
+#[test]
+fn a_reason_that_would_let_a_forbidden_join_in_is_not_kept() {
+    let (mut store, ann) = one_session();
+    store.pass(TTL);
+    store.sweep(&ann);
+    assert_eq!(reason_after_forbidding(&mut store, 5), RemovalReason::ConnectionLost);
+
+    let (mut store, ann) = one_session();
+    let change = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    store.commit(&change).unwrap();
+    let Abandoned::Forbid(change) = abandon(&store, None, 2) else { panic!("forbidden") };
+    store.commit(&change).unwrap();
+    let unnumbered = Join { generation: None, ..attempt(2, 3) };
+    assert!(store.join(&ann, &unnumbered).is_err(), "a goodbye bars no connection");
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use presence_model::change::TransitionKind;
 use presence_model::id::{ConnectionId, Generation, Incarnation};
-use presence_model::limits::{SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
+use presence_model::limits::{EVICTED_TTLS, SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
 use presence_model::member::{self, Abandoned, Join, Unanswered};
 use presence_model::profile::Status;
 use presence_model::reason::RemovalReason;
@@ -116,8 +116,30 @@ fn over_its_own_tombstone_only_the_silence_of_the_edge_is_passed() {
         let foreign = Join { connection: ConnectionId(9), ..attempt(1, 1) };
         assert_eq!(refusal(&read, &foreign), Some(stale(1, 1)), "{reason}");
         assert_eq!(refusal(&ended(2, 1, reason), &attempt(1, 1)), Some(stale(1, 2)), "{reason}");
-        assert_eq!(refusal(&read, &attempt(2, 1)), None, "{reason}");
+        let put_out = Refusal::HasEnded { reason: RemovalReason::Evicted };
+        let barred = (reason == RemovalReason::Evicted).then_some(put_out);
+        assert_eq!(refusal(&read, &attempt(2, 1)), barred, "{reason}");
     }
+}
+
+#[test]
+fn who_is_evicted_comes_back_by_no_attempt_for_two_ttls() {
+    let evicted = Refusal::HasEnded { reason: RemovalReason::Evicted };
+    let (mut store, ann) = (Store::new(), user("ann"));
+    store.join(&ann, &attempt(1, 1)).unwrap();
+    let change = member::evict(&store.read(&ann), None, RemovalReason::Evicted, store.now).unwrap();
+    store.commit(&change).unwrap();
+    store.pass(TTL * EVICTED_TTLS - Duration::from_millis(1));
+    assert_eq!(store.join(&ann, &attempt(2, 2)), Err(evicted));
+    assert_eq!(store.join(&ann, &Join { generation: None, ..attempt(3, 3) }), Err(evicted));
+    assert!(store.join(&ann, &tab(2, 4)).is_ok(), "another session");
+    store.pass(Duration::from_millis(1));
+    assert!(store.join(&ann, &attempt(2, 5)).is_ok());
+    // The clock goes back: who is in by now stays in.
+    store.now = store.now.before(TTL);
+    store.leases.remove(&lease(5));
+    let again = Join { rejoin: Some(store.now), ..attempt(2, 6) };
+    assert!(store.join(&ann, &again).is_ok());
 }
 
 #[test]

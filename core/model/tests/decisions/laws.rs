@@ -267,14 +267,14 @@ impl World {
         if let Some(change) = decided {
             self.commit(&change);
         }
-        self.oracle.audit(user);
+        self.oracle.audit(user, self.store.now);
     }
 
     fn evict(&mut self, user: &UserId, session: Option<&presence_model::id::SessionId>, fate: Fate) {
         let now = self.store.now;
         let decide = |store: &Store| member::evict(&store.read(user), session, RemovalReason::Evicted, now);
         let decided = decide(&self.store);
-        let gone = self.oracle.evict(user, session);
+        let gone = self.oracle.evict(user, session, now);
         if let Some(change) = decided {
             let committed = self.commit(&change);
             self.departed(&committed, gone, false);
@@ -299,7 +299,7 @@ impl World {
             Abandoned::Superseded => {}
             Abandoned::Forbid(change) => {
                 let [(_, tombstone)] = &change.tombstones[..] else { panic!("one tombstone") };
-                self.oracle.forbid(user, &unanswered, tombstone.generation);
+                self.oracle.forbid(user, &unanswered, tombstone.generation, now);
                 let committed = self.commit(&change);
                 assert!(committed.delta.upserts.is_empty() && committed.delta.removals.is_empty());
                 if fate != Fate::Told {
@@ -335,7 +335,9 @@ impl World {
                     let by_token = ending.reason == RemovalReason::TokenExpired;
                     let silent = session.until <= now || session.life == Life::Missing;
                     assert!(by_token || silent && !self.store.held, "heard, but ended");
-                    self.oracle.end(&user, &transition.session, ending.reason);
+                    let buried = change.tombstones.iter().find(|(id, _)| *id == transition.session);
+                    let at = buried.map_or(now, |(_, tombstone)| tombstone.ended);
+                    self.oracle.end(&user, &transition.session, ending.reason, at);
                 }
             }
             Err(Refused::Changed | Refused::LeaseExists) => assert!(!as_read),

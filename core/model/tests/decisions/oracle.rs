@@ -45,6 +45,7 @@ pub(crate) struct Sess {
 pub(crate) struct Oracle {
     pub(crate) here: BTreeMap<UserId, (StoreTime, BTreeMap<SessionId, Sess>)>,
     pub(crate) ended: BTreeMap<(UserId, SessionId), (Generation, ConnectionId, RemovalReason)>,
+    ended_at: BTreeMap<(UserId, SessionId), StoreTime>,
     changes: u64,
 }
 
@@ -124,6 +125,9 @@ impl Oracle {
                 }
             }
         }
+        if stored.is_none() && self.is_put_out(user, &join.session, now) {
+            return Err(Refusal::HasEnded { reason: RemovalReason::Evicted });
+        }
         self.changes += 1;
         let state_count = match &stored {
             Some(s) if s.state == join.profile.state => s.state_count,
@@ -148,6 +152,13 @@ impl Oracle {
         *here_since = since.min(*here_since);
         sessions.insert(join.session.clone(), session);
         Ok((join.lease, stored.is_some()))
+    }
+
+    /// Whether an eviction keeps a session out.
+    fn is_put_out(&self, user: &UserId, session: &SessionId, now: StoreTime) -> bool {
+        let key = (user.clone(), session.clone());
+        let evicted = self.ended.get(&key).is_some_and(|(_, _, reason)| *reason == RemovalReason::Evicted);
+        evicted && now < self.ended_at[&key] + TTL + TTL
     }
 
     /// Whether anything changed.
@@ -178,15 +189,25 @@ impl Oracle {
     }
 
     /// Ends one session; the member's ending if that was its last.
-    pub(crate) fn end(&mut self, user: &UserId, session: &SessionId, reason: RemovalReason) -> Option<Gone> {
+    pub(crate) fn end(
+        &mut self,
+        user: &UserId,
+        session: &SessionId,
+        reason: RemovalReason,
+        now: StoreTime,
+    ) -> Option<Gone> {
         let (_, sessions) = self.here.get_mut(user)?;
         let s = sessions.remove(session)?;
         if sessions.is_empty() {
             self.here.remove(user);
         }
         let key = (user.clone(), session.clone());
-        if self.ended.get(&key).is_none_or(|(g, ..)| *g <= s.generation) {
-            self.ended.insert(key, (s.generation, s.connection, reason));
+        let silence = [RemovalReason::LeaseExpired, RemovalReason::EdgeLost].contains(&reason);
+        let forbidden = self.ended.get(&key).filter(|(g, ..)| *g > s.generation);
+        let (generation, connection) = forbidden.map_or((s.generation, s.connection), |(g, c, _)| (*g, *c));
+        if forbidden.is_none() || !silence {
+            self.ended.insert(key.clone(), (generation, connection, reason));
+            self.ended_at.insert(key, now);
         }
         (!self.here.contains_key(user)).then_some((reason, s.heard))
     }
@@ -205,10 +226,15 @@ impl Oracle {
             return Err(Refusal::NotCurrent);
         };
         s.heard = now;
-        Ok(self.end(user, &session, RemovalReason::Left))
+        Ok(self.end(user, &session, RemovalReason::Left, now))
     }
 
-    pub(crate) fn evict(&mut self, user: &UserId, session: Option<&SessionId>) -> Option<Gone> {
+    pub(crate) fn evict(
+        &mut self,
+        user: &UserId,
+        session: Option<&SessionId>,
+        now: StoreTime,
+    ) -> Option<Gone> {
         let concerned = |id: &SessionId| session.is_none_or(|s| s == id);
         let here = self.here.get(user).map(|(_, sessions)| sessions.clone()).unwrap_or_default();
         for ((of, id), (_, _, reason)) in &mut self.ended {
@@ -219,7 +245,7 @@ impl Oracle {
         }
         let heard = here.iter().filter(|(id, _)| concerned(id)).map(|(_, s)| s.heard).max();
         for id in here.keys().filter(|id| concerned(id)) {
-            self.end(user, id, RemovalReason::Evicted);
+            self.end(user, id, RemovalReason::Evicted, now);
         }
         heard.filter(|_| !self.here.contains_key(user)).map(|heard| (RemovalReason::Evicted, heard))
     }
@@ -242,17 +268,17 @@ impl Oracle {
             }
         }
         for (_, _, id, reason) in &over {
-            self.end(user, id, *reason);
+            self.end(user, id, *reason, now);
         }
         let (_, heard, _, reason) = over.into_iter().max()?;
         (!self.here.contains_key(user)).then_some((reason, heard))
     }
 
     /// Ends the sessions whose lease the auditor did not find.
-    pub(crate) fn audit(&mut self, user: &UserId) {
+    pub(crate) fn audit(&mut self, user: &UserId, now: StoreTime) {
         let here = self.here.get(user).map(|(_, sessions)| sessions.clone()).unwrap_or_default();
         for (id, _) in here.iter().filter(|(_, s)| s.life == Life::Missing) {
-            self.end(user, id, RemovalReason::LeaseExpired);
+            self.end(user, id, RemovalReason::LeaseExpired, now);
         }
     }
 
@@ -294,9 +320,17 @@ impl Oracle {
         }
     }
 
-    /// A join that was never granted must never be.
-    pub(crate) fn forbid(&mut self, user: &UserId, join: &Unanswered, generation: Generation) {
+    /// A join that was never granted must never be; how the session ended that was there is still known.
+    pub(crate) fn forbid(&mut self, user: &UserId, join: &Unanswered, granted: Generation, now: StoreTime) {
         let key = (user.clone(), join.session.clone());
-        self.ended.insert(key, (generation, join.connection, RemovalReason::ConnectionLost));
+        let silence = [RemovalReason::LeaseExpired, RemovalReason::EdgeLost];
+        let known =
+            self.ended.get(&key).map(|(.., reason)| *reason).filter(|reason| !silence.contains(reason));
+        let told = known.filter(|_| join.generation.is_some() && self.session(user, &join.session).is_none());
+        self.ended
+            .insert(key.clone(), (granted, join.connection, told.unwrap_or(RemovalReason::ConnectionLost)));
+        if told.is_none() {
+            self.ended_at.insert(key, now);
+        }
     }
 }

@@ -1,17 +1,23 @@
 //! Evictions: who is put out stays out, whatever edges and stores do.
 
+use std::time::Duration;
+
 use presence_model::id::{ConnectionId, SessionId};
 use presence_model::link::LinkRefusal;
 use presence_model::reason::RemovalReason;
 use presence_model::refusal::Refusal;
 use presence_model::revocation::Revocation;
 
-use super::world::{World, ms, roster, secs, session, user};
-use crate::driver::{Answer, LinkEnd, QueryRefusal};
+use super::world::{World, ms, room, roster, secs, session, user};
+use crate::driver::{Answer, Input, LinkEnd, QueryKey, QueryRefusal};
 use crate::store::memory::Upheaval;
 use crate::store::{Command, Outcome};
 
 const EVICTED: LinkRefusal = LinkRefusal::Refused(Refusal::HasEnded { reason: RemovalReason::Evicted });
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
 
 fn evict(world: &mut World, core: usize, name: &str) -> Result<usize, QueryRefusal> {
     match world.evict(core, name)? {
@@ -75,6 +81,28 @@ fn all_tabs_go_and_only_they_are_refused() {
     assert_eq!(world.rejoin(edge, "ann", &ann), Err(EVICTED));
     assert_eq!(fresh_session(&mut world, edge, "ann"), Ok(()));
     assert_eq!(world.stored("r"), ["ann"]);
+}
+
+#[test]
+fn who_is_evicted_gets_in_over_no_core_that_has_not_heard_of_it() {
+    let mut world = World::with_cores(3);
+    let (edge, other) = (world.edge(1), world.edge(2));
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(1));
+    // A word about Bob is on its way to the core of Ann's edge, which therefore is not at the tail, when Ann is
+    // put out, and when she comes back.
+    let bob = world.join_up("bob", 1);
+    world.send_join(other, "bob", bob);
+    world.run(us(500));
+    world.input(0, Input::Evict(QueryKey(u64::MAX), room("r"), user("ann")));
+    world.run(us(2_250));
+    let mut back = world.join_up("ann", 2);
+    back.connection = ConnectionId(0xb);
+    let back = world.send_join(edge, "ann", back);
+    assert_eq!(world.joined(edge, back).map(drop), Err(EVICTED));
+    world.run(secs(1));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-ann evicted"]);
 }
 
 #[test]
