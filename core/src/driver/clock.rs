@@ -2,8 +2,8 @@
 //!
 //! Each answer that carries the store's time bounds the offset between that clock and our own: it was
 //! read after we asked and before we heard. Overlapping bounds are narrowed; bounds further apart than
-//! [`CLOCK_STEP`] are a step. The estimate is the upper bound: a deadline computed from it is at most
-//! one round trip late and never early (G2).
+//! [`CLOCK_STEP`] are a step; bounds closer than that move what is known by no more than it. The estimate is
+//! the upper bound: a deadline computed from it is at most one round trip late and never early (G2).
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,15 @@ impl StoreClock {
             self.shards.insert(shard, Offset { low, high, at: now });
             return false;
         }
-        self.shards.insert(shard, seen);
-        low - high > i128::from(millis(CLOCK_STEP))
+        let step = i128::from(millis(CLOCK_STEP));
+        if low - high > step {
+            self.shards.insert(shard, seen);
+            return true;
+        }
+        // It moved by no more than that, however long the answer took.
+        let (low, high) = (seen.low.max(known.low - step), seen.high.min(known.high + step));
+        self.shards.insert(shard, Offset { low, high, at: now });
+        false
     }
 
     /// A shard's clock at `now`; of a shard not heard yet, that of the one heard last.
@@ -107,6 +114,17 @@ mod tests {
         assert!(!clock.observe(S, StoreTime(1_060_400), at(400), at(401)));
         assert!(clock.observe(S, StoreTime(1_000_500), at(500), at(501)));
         assert_eq!(clock.estimate(S, at(501)), Some(StoreTime(1_000_501)));
+    }
+
+    #[test]
+    fn a_little_step_in_a_slow_answer_does_not_move_the_estimate_by_the_wait() {
+        let mut clock = StoreClock::default();
+        let at = Mono::from_millis;
+        clock.observe(S, StoreTime(1_000_100), at(100), at(101));
+        // 86 ms ahead, told by an answer that took eight seconds.
+        assert!(!clock.observe(S, StoreTime(1_008_187), at(101), at(8_101)));
+        let estimate = clock.estimate(S, at(8_101)).unwrap().0;
+        assert!((1_008_187..1_009_200).contains(&estimate), "{estimate}");
     }
 
     #[test]
