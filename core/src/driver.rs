@@ -224,6 +224,7 @@ impl Driver {
     fn run_due(&mut self) {
         self.give_up_lost_answers();
         self.judge_staleness();
+        self.judge_turns();
         self.beat_links();
         self.tend_edges();
         self.look_up_revoked();

@@ -191,10 +191,10 @@ impl Driver {
 
     /// How fresh what is known of a roster is.
     pub(super) fn freshness(&self, roster: &Roster) -> Freshness {
-        if let Some(since) = self.rosters.stale {
+        let shard = self.shard(roster);
+        if let Some(since) = self.rosters.stale.or(self.sweep.unturned(shard)) {
             return Freshness::Stale { since };
         }
-        let shard = self.shard(roster);
         let copied = self.rosters.in_step(roster).and_then(Replica::position);
         // Each new epoch starts a hold: a copy of one that no turn has told yet is held until a turn says
         // otherwise.

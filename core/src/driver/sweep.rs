@@ -18,6 +18,7 @@ use presence_model::time::{Mono, StoreTime};
 use super::Driver;
 use super::commits::{FoundBy, Work};
 use super::store_ops::Pending;
+use crate::limits::STORE_REACHED_WITHIN;
 use crate::store::{Command, DueLease, HoldState, Outcome, StoreFault, TurnOutcome};
 
 /// A portion of a sweep being ended.
@@ -43,6 +44,10 @@ struct ShardSweep {
     swept: Option<StoreTime>,
     /// The store's clock at the last turn: what its copies are told of the hold is as of then.
     turned: StoreTime,
+    /// When a turn was answered last.
+    answered: Mono,
+    /// Since when no turn is answered, if that is too long: nobody can tell who is overdue.
+    unturned: Option<StoreTime>,
     /// Its clock stepped and no turn has answered since; set with the turn that tells of it.
     distrusted: bool,
     stepped: bool,
@@ -88,6 +93,11 @@ impl Sweep {
     /// Whether a turn has told that epoch of a shard.
     pub(super) fn knows(&self, shard: Shard, epoch: Epoch) -> bool {
         self.shards.get(&shard).is_some_and(|state| state.epoch == Some(epoch))
+    }
+
+    /// Since when no turn of a shard is answered, if that is too long.
+    pub(super) fn unturned(&self, shard: Shard) -> Option<StoreTime> {
+        self.shards.get(&shard)?.unturned
     }
 
     /// Whether silence proves nothing in a shard until a turn has answered.
@@ -154,6 +164,24 @@ impl Driver {
         }
     }
 
+    /// Shards of which no turn was answered for too long, or is answered again: the store may be read and yet
+    /// take no writes, and then nobody ends who is gone (G1).
+    pub(super) fn judge_turns(&mut self) {
+        let mut changed = Vec::new();
+        for (shard, state) in &mut self.sweep.shards {
+            let silent = self.now.since(state.answered.max(self.started));
+            let is_silent = silent > STORE_REACHED_WITHIN;
+            if is_silent != state.unturned.is_some() {
+                let since = || self.clock.estimate(*shard, self.now).unwrap_or_default().before(silent);
+                state.unturned = is_silent.then(since);
+                changed.push(*shard);
+            }
+        }
+        for shard in changed {
+            self.freshness_changed(Some(shard));
+        }
+    }
+
     fn ask_turn(&mut self, shard: Shard) {
         let timings = self.settings.timings;
         let state = self.sweep.shards.entry(shard).or_default();
@@ -187,6 +215,7 @@ impl Driver {
             state.distrusted = false;
             state.next = self.now + if turn.mine { timings.sweep_tick } else { timings.turn_look };
         }
+        state.answered = self.now;
         state.mine = turn.mine;
         state.finished = None;
         state.swept = turn.swept;

@@ -62,6 +62,25 @@ fn while_the_store_is_away_arrivals_are_told_and_renewals_wait() {
 }
 
 #[test]
+fn a_store_that_takes_no_writes_leaves_no_view_live() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.faults.no_writes = true;
+    world.run(ms(4_500));
+    assert!(world.watchers[&watch].freshness.is_empty(), "a turn was taken less than 5 s ago");
+    world.run(ms(2_500));
+    let told = world.watchers[&watch].freshness.last();
+    assert!(matches!(told, Some(Freshness::Stale { .. })), "nobody can end who is gone: {told:?}");
+    world.faults.no_writes = false;
+    world.run(secs(3));
+    assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}
+
+#[test]
 fn a_rejoin_waits_for_the_store_where_an_arrival_is_refused() {
     let mut world = World::new();
     let edge = world.edge(0);

@@ -70,6 +70,8 @@ pub(super) struct Faults {
     pub(super) lose_commit_answers: usize,
     /// Commits that are lost themselves.
     pub(super) lose_commits: usize,
+    /// The store answers reads and refuses writes.
+    pub(super) no_writes: bool,
     /// Revocations that are lost on the way.
     pub(super) lose_revocations: usize,
     /// Commands of these cores are held back on the way.
@@ -321,6 +323,10 @@ impl World {
         {
             let until = self.now + *wait;
             return self.tails.push(WaitingTail { core, op, command, until });
+        }
+        if self.faults.no_writes && command.is_write() {
+            let fault = StoreFault::Unavailable("takes no writes".into());
+            return self.schedule(WAY, Event::Answers(core, op, Err(fault)));
         }
         let is_commit = matches!(command, Command::Commit(_));
         if is_commit && take_one(&mut self.faults.lose_commits) {
