@@ -8,6 +8,7 @@ use bytes::Bytes;
 use presence_model::change::{Change, Removal, Transition, TransitionKind, Visible};
 use presence_model::id::{ConnectionId, Generation, Incarnation, UserId};
 use presence_model::lease::LeaseId;
+use presence_model::link::RequestId;
 use presence_model::profile::{Member, Profile};
 use presence_model::reason::Ending;
 use presence_model::record::{EdgeRef, Record, SessionRecord, TokenRef, Tombstone};
@@ -52,6 +53,7 @@ fn session_to_wire(record: &SessionRecord) -> wire::Session {
         lease: record.lease.0,
         generation: record.generation.0,
         connection: record.connection.0,
+        request: record.request.0,
         edge: record.edge.name.as_str().to_owned(),
         edge_incarnation: record.edge.incarnation.0,
         edge_region: record.edge.region.as_str().to_owned(),
@@ -85,6 +87,7 @@ fn session_from_wire(stored: wire::Session) -> Result<SessionRecord, WireError> 
         lease: LeaseId(stored.lease).plain_name(),
         generation: Generation(stored.generation),
         connection: ConnectionId(stored.connection),
+        request: RequestId(stored.request),
         edge: EdgeRef {
             name: edge("Session.edge", &stored.edge)?,
             incarnation: Incarnation(stored.edge_incarnation),
@@ -111,6 +114,7 @@ pub fn encode_tombstone(tombstone: &Tombstone) -> Vec<u8> {
     wire::Tombstone {
         generation: tombstone.generation.0,
         connection: tombstone.connection.0,
+        request: tombstone.request.0,
         reason: v1::RemovalReason::from(tombstone.reason).into(),
         ended_ms: tombstone.ended.0,
         silent_for_ms: tombstone.silent_for_ms,
@@ -127,6 +131,7 @@ pub fn decode_tombstone(bytes: &[u8]) -> Result<Tombstone, WireError> {
     Ok(Tombstone {
         generation: Generation(stored.generation),
         connection: ConnectionId(stored.connection),
+        request: RequestId(stored.request),
         reason: removal_reason("Tombstone.reason", stored.reason)?,
         ended: StoreTime(stored.ended_ms),
         silent_for_ms: stored.silent_for_ms,

@@ -28,6 +28,7 @@ async fn a_breach_ends_the_link_with_its_reason() -> anyhow::Result<()> {
         session: SESSION.into(),
         generation: Some(1 << 53),
         connection: 1,
+        request: 1,
     };
     let release = |release: v1::Release| Up::Release(release);
     let breaches = [

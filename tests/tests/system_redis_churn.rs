@@ -12,6 +12,7 @@ use presence_model::id::{
     ConnectionId, EdgeName, Generation, Incarnation, RegionId, RoomId, Roster, SessionId, UserId,
 };
 use presence_model::lease::{LeaseId, Shard};
+use presence_model::link::RequestId;
 use presence_model::member::{Join, join, leave};
 use presence_model::position::Position;
 use presence_model::profile::Profile;
@@ -66,6 +67,7 @@ impl Churn {
             session: SessionId::new(format!("session-{number:012}"))?,
             generation: Some(Generation(1)),
             connection: ConnectionId(number as u64),
+            request: RequestId(1),
             edge: EdgeRef {
                 name: EdgeName::new("edge")?,
                 incarnation: Incarnation(7),

@@ -15,7 +15,7 @@ use crate::reason::{ReleaseReason, RemovalReason};
 use crate::refusal::Refusal;
 use crate::time::StoreTime;
 
-/// Chosen by the edge, unique on one link; the answer repeats it.
+/// Chosen by the edge, rising over its run; the answer repeats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Token {
 /// A session wants in, or an edge brings one back whose lease the store does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinUp {
-    /// Names the answer.
+    /// Names the answer. Rises over all joins of a transport, so that it tells the later one.
     pub request: RequestId,
     /// The room of the token.
     pub room: RoomId,
@@ -109,6 +109,8 @@ pub struct UnansweredJoin {
     pub generation: Option<Generation>,
     /// The transport.
     pub connection: ConnectionId,
+    /// As it was asked under: later joins of that transport stand.
+    pub request: RequestId,
 }
 
 /// From edge to core.

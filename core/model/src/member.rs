@@ -26,6 +26,7 @@ pub use self::update::update;
 use crate::change::Change;
 use crate::id::{ConnectionId, Generation, SessionId};
 use crate::lease::LeaseId;
+use crate::link::RequestId;
 use crate::profile::{Profile, State, Status};
 use crate::reason::ReleaseReason;
 use crate::record::{EdgeRef, TokenRef};
@@ -40,6 +41,8 @@ pub struct Join {
     pub generation: Option<Generation>,
     /// Its transport.
     pub connection: ConnectionId,
+    /// Rises over the joins of its transport; the same when it is said again.
+    pub request: RequestId,
     /// The process that terminates it.
     pub edge: EdgeRef,
     /// What it says about itself.
@@ -136,6 +139,8 @@ pub struct Unanswered {
     pub generation: Option<Generation>,
     /// The transport.
     pub connection: ConnectionId,
+    /// Which of its joins.
+    pub request: RequestId,
 }
 
 /// What to do about an unanswered join.

@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 
 use crate::id::{ConnectionId, EdgeName, Generation, Incarnation, RegionId, SessionId, UserId};
 use crate::lease::LeaseId;
+use crate::link::RequestId;
 use crate::position::Revision;
 use crate::profile::Profile;
 use crate::reason::RemovalReason;
@@ -44,6 +45,8 @@ pub struct SessionRecord {
     pub generation: Generation,
     /// The transport of that attempt.
     pub connection: ConnectionId,
+    /// Which join of that transport was granted.
+    pub request: RequestId,
     /// The process that terminates it.
     pub edge: EdgeRef,
     /// What it says about itself.
@@ -75,6 +78,8 @@ pub struct Tombstone {
     pub generation: Generation,
     /// The transport of that attempt.
     pub connection: ConnectionId,
+    /// The last join of that transport that ended, or that must not be granted any more.
+    pub request: RequestId,
     /// Why it ended.
     pub reason: RemovalReason,
     /// When, by the store's clock.

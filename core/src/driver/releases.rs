@@ -68,6 +68,7 @@ impl Driver {
                 session: join.session,
                 generation: join.generation,
                 connection: join.connection,
+                request: join.request,
             };
             if let Some(release) = self.releases.under_way.get_mut(&key) {
                 release.left += 1;

@@ -357,6 +357,7 @@ impl Hub {
                     session: session.id.clone(),
                     generation: session.generation,
                     connection,
+                    request,
                 };
                 if self.requests.was_said(request) {
                     self.requests.unwanted(request, join);

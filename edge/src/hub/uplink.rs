@@ -173,6 +173,7 @@ impl Hub {
                 session: session.id.clone(),
                 generation: session.generation,
                 connection,
+                request,
             });
         }
     }
@@ -244,6 +245,7 @@ impl Hub {
                 session: session.id.clone(),
                 generation: session.generation,
                 connection: conn.id,
+                request: id,
             };
             self.unanswered.push(join);
         }

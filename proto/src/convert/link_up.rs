@@ -195,6 +195,7 @@ impl From<UnansweredJoin> for v1::UnansweredJoin {
             session: join.session.as_str().to_owned(),
             generation: join.generation.map(|generation| generation.0),
             connection: join.connection.0,
+            request: join.request.0,
         }
     }
 }
@@ -212,6 +213,7 @@ impl TryFrom<v1::UnansweredJoin> for UnansweredJoin {
                 .map(|number| generation("UnansweredJoin.generation", number))
                 .transpose()?,
             connection: ConnectionId(wire.connection),
+            request: RequestId(wire.request),
         })
     }
 }

@@ -13,6 +13,7 @@ fn record() -> Record {
         lease: LeaseId::mint(Duration::from_secs(45), presence_model::lease::Shard(7), 42),
         generation: Generation(u64::MAX),
         connection: ConnectionId(u64::MAX),
+        request: RequestId(u64::MAX),
         edge: EdgeRef {
             name: edge("edge", "edge-1").unwrap(),
             incarnation: Incarnation(3),
@@ -80,6 +81,7 @@ fn a_tombstone_comes_back_for_every_reason() {
         let tombstone = Tombstone {
             generation: Generation(9),
             connection: ConnectionId(1 << 63),
+            request: RequestId(1 << 62),
             reason,
             ended: StoreTime(8),
             silent_for_ms: 1,

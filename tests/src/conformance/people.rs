@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_model::change::{Change, Guard, LeaseGrant, Transition, TransitionKind};
 use presence_model::id::{ConnectionId, EdgeName, Generation, Incarnation, RegionId, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
+use presence_model::link::RequestId;
 use presence_model::member::shown;
 use presence_model::position::Revision;
 use presence_model::profile::{Profile, Status};
@@ -63,6 +64,7 @@ impl Person {
             lease: self.lease,
             generation: self.generation,
             connection: ConnectionId(self.lease.0),
+            request: RequestId(1),
             edge: EdgeRef {
                 name: EdgeName::new("edge").expect("a good name"),
                 incarnation: self.edge,
@@ -168,6 +170,7 @@ impl Person {
         Tombstone {
             generation: self.generation,
             connection: ConnectionId(self.lease.0),
+            request: RequestId(1),
             reason,
             ended: StoreTime(1),
             silent_for_ms: 5,

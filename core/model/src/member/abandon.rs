@@ -8,6 +8,7 @@ use crate::record::{MemberRead, SessionRecord, Tombstone};
 use crate::time::{StoreTime, millis};
 
 use super::draft::Draft;
+use super::join::{bars_beside, ends_the_connection, lets_follow};
 use super::{Abandoned, Unanswered};
 
 /// Decides about a join whose answer was lost and whose client is gone: it may have been granted, be on
@@ -24,8 +25,13 @@ pub fn abandon(read: &MemberRead, unanswered: &Unanswered, now: StoreTime) -> Ab
     if let Some(stored) = stored
         && stored.connection == unanswered.connection
         && unanswered.generation.is_none_or(|g| g == stored.generation)
+        && unanswered.request <= stored.request
     {
-        return Abandoned::Release(stored.lease);
+        return if unanswered.request == stored.request {
+            Abandoned::Release(stored.lease)
+        } else {
+            Abandoned::Superseded
+        };
     }
     match forbidden(stored, ended, unanswered) {
         None => Abandoned::Superseded,
@@ -34,6 +40,7 @@ pub fn abandon(read: &MemberRead, unanswered: &Unanswered, now: StoreTime) -> Ab
             let lost = Tombstone {
                 generation,
                 connection: unanswered.connection,
+                request: unanswered.request,
                 reason: RemovalReason::ConnectionLost,
                 ended: now,
                 silent_for_ms: millis(Duration::ZERO),
@@ -42,7 +49,12 @@ pub fn abandon(read: &MemberRead, unanswered: &Unanswered, now: StoreTime) -> Ab
                 stored.is_none() && unanswered.generation.is_some() && !told.reason.is_silence_of_the_edge()
             });
             let tombstone = match told {
-                Some(told) => Tombstone { generation, connection: unanswered.connection, ..told.clone() },
+                Some(told) => Tombstone {
+                    generation,
+                    connection: unanswered.connection,
+                    request: unanswered.request,
+                    ..told.clone()
+                },
                 None => lost,
             };
             draft.bury(unanswered.session.clone(), tombstone);
@@ -57,12 +69,23 @@ fn forbidden(
     ended: Option<&Tombstone>,
     unanswered: &Unanswered,
 ) -> Option<Generation> {
-    let itself = ended.filter(|t| t.connection == unanswered.connection);
+    let Unanswered { generation, connection, request, .. } = *unanswered;
+    let itself = ended.filter(|t| t.connection == connection);
     let highest = stored.map(|s| s.generation).max(ended.map(|t| t.generation));
-    let Some(generation) = unanswered.generation else {
+    if let Some(stored) = stored.filter(|s| s.connection == connection)
+        && generation.is_none_or(|g| g == stored.generation)
+    {
+        // A later join than the one that is in.
+        let given_up = itself.is_some_and(|t| bars_beside(t, stored, request));
+        return highest.filter(|_| !given_up);
+    }
+    let follows = |t: &&Tombstone| lets_follow(t, connection, request, false);
+    let Some(generation) = generation else {
         return match (itself, stored) {
-            (Some(t), _) if t.reason == RemovalReason::ConnectionLost => None,
-            (Some(t), None) if t.reason.is_silence_of_the_edge() => Some(t.generation),
+            (Some(t), None) if ends_the_connection(t.reason) || request <= t.request => {
+                itself.filter(follows).map(|t| t.generation)
+            }
+            (Some(t), Some(_)) if t.reason == RemovalReason::ConnectionLost && request <= t.request => None,
             (_, Some(_)) => highest,
             (_, None) => Some(highest.map_or(Generation(1), |g| g.next().unwrap_or(Generation::MAX))),
         };
@@ -70,6 +93,6 @@ fn forbidden(
     if highest.is_none_or(|highest| highest < generation) {
         return Some(generation);
     }
-    let returning = |t: &&Tombstone| t.generation == generation && t.reason.is_silence_of_the_edge();
-    if stored.is_none() { itself.filter(returning).map(|t| t.generation) } else { None }
+    let returning = itself.filter(|t| t.generation == generation && stored.is_none());
+    returning.filter(follows).map(|t| t.generation)
 }

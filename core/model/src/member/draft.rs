@@ -89,6 +89,7 @@ impl<'a> Draft<'a> {
         let tombstone = Tombstone {
             generation: gone.generation,
             connection: gone.connection,
+            request: gone.request,
             reason: ending.reason,
             ended: now,
             silent_for_ms: millis(ending.silent_for),
@@ -96,16 +97,19 @@ impl<'a> Draft<'a> {
         self.bury(gone.session, tombstone);
     }
 
-    /// Leaves a tombstone. If a higher generation has one, that of a join forbidden before it came, it stays
+    /// Leaves a tombstone. If a join that was to come after has one, forbidden before it came, that stays
     /// forbidden, with the reason of the session that ends now (G12): unless that reason would let it in.
     pub(super) fn bury(&mut self, session: SessionId, tombstone: Tombstone) {
-        let higher = self.read.tombstones.get(&session).filter(|t| t.generation > tombstone.generation);
-        match higher {
+        let later = self.read.tombstones.get(&session).filter(|t| {
+            let is_own = (t.generation, t.connection) == (tombstone.generation, tombstone.connection);
+            t.generation > tombstone.generation || is_own && t.request > tombstone.request
+        });
+        match later {
             None => self.change.tombstones.push((session, tombstone)),
             Some(_) if tombstone.reason.is_silence_of_the_edge() => {}
-            Some(higher) => {
-                let (generation, connection) = (higher.generation, higher.connection);
-                let tombstone = Tombstone { generation, connection, ..tombstone };
+            Some(later) => {
+                let Tombstone { generation, connection, request, .. } = *later;
+                let tombstone = Tombstone { generation, connection, request, ..tombstone };
                 self.change.tombstones.push((session, tombstone));
             }
         }

@@ -1,8 +1,11 @@
 //! Who is let in, and over whom.
 
+use std::cmp::Ordering;
+
 use crate::change::TransitionKind;
-use crate::id::Generation;
+use crate::id::{ConnectionId, Generation};
 use crate::limits::{EVICTED_TTLS, SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
+use crate::link::RequestId;
 use crate::reason::RemovalReason;
 use crate::record::{LeaseState, MemberRead, SessionRecord, Tombstone};
 use crate::refusal::Refusal;
@@ -17,12 +20,13 @@ use super::{Granted, Join};
 /// older lease goes under both names (transition: superseded). Of an equal generation, only the same
 /// connection is let in:
 ///
-/// * repeating its join, it is answered as before as long as its lease exists under either name. A
-///   lease in grace counts: its own edge gave that connection up, so the repetition is a late one, and
-///   a new lease would keep a ghost for a whole ttl;
-/// * whose lease does not exist, it gets a new one in the same record;
+/// * repeating its join (the same request), it is answered as before as long as its lease exists under
+///   either name. A lease in grace counts: its own edge gave that connection up, so the repetition is a
+///   late one, and a new lease would keep a ghost for a whole ttl;
+/// * whose lease does not exist, or which asks by a later request, it gets a new one in the same record;
+///   by an earlier request it is refused, since its edge has given that one up;
 /// * over its own tombstone, it is let in if it ended by the silence of its edge (`lease_expired`,
-///   `edge_lost`).
+///   `edge_lost`), or if it asks by a later request than what ended or was given up.
 ///
 /// A session that was evicted is let in by no attempt for [`EVICTED_TTLS`] ttls.
 ///
@@ -50,7 +54,8 @@ pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, R
 
     let mut draft = Draft::new(read);
     if let Some(stored) = known.stored {
-        if stored.generation == generation && read.leases.contains_key(&stored.lease) {
+        let is_repetition = stored.generation == generation && stored.request == join.request;
+        if is_repetition && read.leases.contains_key(&stored.lease) {
             let since = draft.since(None, now);
             return Ok(Granted { lease: stored.lease, generation, since, resumed: true, change: None });
         }
@@ -66,6 +71,7 @@ pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, R
         lease: join.lease.plain_name(),
         generation,
         connection: join.connection,
+        request: join.request,
         edge: join.edge.clone(),
         profile: join.profile.clone(),
         // A reconnect that brings the same state back is not an update: it would show (G8).
@@ -109,7 +115,10 @@ impl Known<'_> {
             return stored.generation;
         }
         match self.ended {
-            Some(ended) if ended.connection == join.connection && ends_the_connection(ended.reason) => {
+            Some(ended)
+                if ended.connection == join.connection
+                    && (ends_the_connection(ended.reason) || join.request <= ended.request) =>
+            {
                 ended.generation
             }
             // One too high is never admitted.
@@ -130,7 +139,7 @@ impl Known<'_> {
         }
         if let Some(stored) = self.stored {
             if stored.generation == generation && stored.connection == join.connection {
-                return Ok(());
+                return self.admit_beside(stored, join).map_err(refuse);
             }
             if stored.generation >= generation {
                 return Err(refuse(RemovalReason::Superseded));
@@ -139,15 +148,20 @@ impl Known<'_> {
         match self.ended {
             Some(ended) if ended.generation > generation => Err(refuse(passed_on(ended.reason))),
             Some(ended) if ended.generation == generation => {
-                let itself = ended.connection == join.connection;
-                if itself && ended.reason.is_silence_of_the_edge() {
-                    Ok(())
-                } else {
-                    Err(refuse(ended.reason))
-                }
+                let lets_in = lets_follow(ended, join.connection, join.request, join.rejoin.is_some());
+                if lets_in { Ok(()) } else { Err(refuse(ended.reason)) }
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Another join of the connection that is in: not one from before, nor one that was given up since.
+    fn admit_beside(&self, stored: &SessionRecord, join: &Join) -> Result<(), RemovalReason> {
+        if join.request < stored.request {
+            return Err(RemovalReason::Superseded);
+        }
+        let given_up = self.ended.filter(|ended| bars_beside(ended, stored, join.request));
+        given_up.map_or(Ok(()), |ended| Err(ended.reason))
     }
 
     /// Who was put out a moment ago comes back by no attempt, also over a core that has not heard of it yet.
@@ -162,9 +176,35 @@ impl Known<'_> {
     }
 }
 
+/// Whether a tombstone lets in a join of its own generation: one of its own connection, if it ended by the silence
+/// of its edge, or if that join came after what ended; a re-join brings back only what silence ended.
+pub(super) fn lets_follow(
+    ended: &Tombstone,
+    connection: ConnectionId,
+    request: RequestId,
+    is_rejoin: bool,
+) -> bool {
+    let silence = ended.reason.is_silence_of_the_edge();
+    ended.connection == connection
+        && match request.cmp(&ended.request) {
+            Ordering::Less => false,
+            Ordering::Equal => silence,
+            Ordering::Greater => silence || (!is_rejoin && !bars_all(ended.reason)),
+        }
+}
+
+/// Whether a tombstone beside a session says that this join of the session's connection was given up. One that ended
+/// by silence is passed already.
+pub(super) fn bars_beside(ended: &Tombstone, stored: &SessionRecord, request: RequestId) -> bool {
+    ended.connection == stored.connection
+        && ended.generation >= stored.generation
+        && ended.request >= request
+        && !ended.reason.is_silence_of_the_edge()
+}
+
 /// Whether nobody can join over the connection any more, or only as the attempt that ended. After the
 /// other endings the same connection may start a new attempt: it left a room and enters it again.
-fn ends_the_connection(reason: RemovalReason) -> bool {
+pub(super) fn ends_the_connection(reason: RemovalReason) -> bool {
     match reason {
         RemovalReason::ConnectionLost | RemovalReason::LeaseExpired | RemovalReason::EdgeLost => true,
         RemovalReason::Left
@@ -179,15 +219,20 @@ fn ends_the_connection(reason: RemovalReason) -> bool {
 /// What an older attempt is told about the ending of a newer one: that there was a newer one, but what
 /// bars the session from coming back bars all its attempts.
 fn passed_on(reason: RemovalReason) -> RemovalReason {
+    if bars_all(reason) { reason } else { RemovalReason::Superseded }
+}
+
+/// Whether what ended a session bars all its attempts.
+fn bars_all(reason: RemovalReason) -> bool {
     match reason {
-        RemovalReason::Evicted | RemovalReason::TokenRevoked => reason,
+        RemovalReason::Evicted | RemovalReason::TokenRevoked => true,
         RemovalReason::Left
         | RemovalReason::ConnectionLost
         | RemovalReason::LeaseExpired
         | RemovalReason::EdgeLost
         | RemovalReason::Superseded
         | RemovalReason::TokenExpired
-        | RemovalReason::RegionLost => RemovalReason::Superseded,
+        | RemovalReason::RegionLost => false,
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use presence_model::id::{ConnectionId, EdgeName, Generation, Incarnation, RegionId, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
+use presence_model::link::RequestId;
 use presence_model::member::{Join, Update};
 use presence_model::profile::{Profile, State, Status};
 use presence_model::record::{EdgeRef, TokenRef};
@@ -52,6 +53,7 @@ pub(crate) fn join(lease_number: u64) -> Join {
         session: session(1),
         generation: Some(Generation(1)),
         connection: ConnectionId(1),
+        request: RequestId(1),
         edge: edge(1),
         profile: Profile::default(),
         client: "test".into(),

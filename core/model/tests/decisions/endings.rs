@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_model::change::Visible;
 use presence_model::id::{ConnectionId, Generation, Incarnation};
 use presence_model::lease::LeaseId;
+use presence_model::link::RequestId;
 use presence_model::member::{self, Abandoned, Due, DueCause, Join, Unanswered};
 use presence_model::reason::{Ending, RemovalReason};
 use presence_model::refusal::Refusal;
@@ -191,6 +192,7 @@ fn unanswered(generation: Option<u64>, connection: u64) -> Unanswered {
         session: session(1),
         generation: generation.map(Generation),
         connection: ConnectionId(connection),
+        request: RequestId(1),
     }
 }
 
@@ -221,6 +223,64 @@ fn an_unanswered_join_that_is_not_in_never_gets_in() {
         assert_eq!(abandon(&store, generation, 2), Abandoned::Superseded);
         assert!(store.join(&ann, &attempt(1, 3)).is_ok(), "who is there stays");
         store.tombstones.clear();
+    }
+}
+
+/// A join of connection 1 by that request; its lease has the same number.
+fn ask(request: u64, generation: Option<u64>) -> Join {
+    let generation = generation.map(Generation);
+    Join { generation, request: RequestId(request), ..attempt(1, request) }
+}
+
+fn give_up(store: &Store, request: u64, generation: Option<u64>) -> Abandoned {
+    let unanswered = Unanswered { request: RequestId(request), ..unanswered(generation, 1) };
+    member::abandon(&store.read(&user("ann")), &unanswered, store.now)
+}
+
+/// Whoever asks again over the connection that stands is in, whatever becomes of the join before, and when.
+#[test]
+fn a_later_join_of_a_connection_stands_when_the_one_before_is_given_up() {
+    for generation in [Some(1), None] {
+        for (granted_first, given_up_first) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (mut store, ann) = (Store::new(), user("ann"));
+            if granted_first {
+                store.join(&ann, &ask(1, generation)).unwrap();
+            }
+            if given_up_first {
+                match give_up(&store, 1, generation) {
+                    Abandoned::Release(granted) => store.release(granted, GRACE),
+                    Abandoned::Forbid(change) => drop(store.commit(&change).unwrap()),
+                    Abandoned::Superseded => panic!("nothing newer is there"),
+                }
+            }
+            let again = store.join(&ann, &ask(2, generation)).unwrap();
+            assert_eq!((again.lease, again.generation), (lease(2), Generation(1)));
+            assert_eq!(give_up(&store, 1, generation), Abandoned::Superseded);
+            assert!(store.join(&ann, &ask(1, generation)).is_err(), "it comes too late");
+            store.pass(GRACE);
+            store.sweep(&ann);
+            assert!(store.renew(lease(2)), "{generation:?}, {granted_first}, {given_up_first}");
+        }
+    }
+}
+
+#[test]
+fn a_join_after_the_one_that_is_in_never_gets_in_once_it_is_given_up() {
+    for (generation, silent) in [(Some(1), false), (None, false), (Some(1), true), (None, true)] {
+        let (mut store, ann) = (Store::new(), user("ann"));
+        store.join(&ann, &ask(1, generation)).unwrap();
+        let Abandoned::Forbid(change) = give_up(&store, 2, generation) else { panic!("it may still come") };
+        store.commit(&change).unwrap();
+        assert_eq!(give_up(&store, 2, generation), Abandoned::Superseded);
+        assert!(store.join(&ann, &ask(2, generation)).is_err());
+        if !silent {
+            store.release(lease(1), GRACE);
+        }
+        store.pass(TTL);
+        store.sweep(&ann);
+        assert!(store.records.is_empty());
+        assert!(store.join(&ann, &ask(2, generation)).is_err(), "{generation:?}, silent: {silent}");
+        assert!(store.join(&ann, &ask(3, generation)).is_ok());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_model::change::TransitionKind;
 use presence_model::id::{ConnectionId, Generation, Incarnation};
 use presence_model::limits::{EVICTED_TTLS, SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_MS_MAX};
+use presence_model::link::RequestId;
 use presence_model::member::{self, Abandoned, Join, Unanswered};
 use presence_model::profile::Status;
 use presence_model::reason::RemovalReason;
@@ -23,6 +24,7 @@ fn ended(generation: u64, connection: u64, reason: RemovalReason) -> MemberRead 
     let tombstone = Tombstone {
         generation: Generation(generation),
         connection: ConnectionId(connection),
+        request: RequestId(1),
         reason,
         ended: StoreTime(500),
         silent_for_ms: 0,
@@ -160,11 +162,16 @@ fn a_rejoin_behind_a_newer_attempt_is_superseded_unless_that_was_barred() {
 #[test]
 fn without_a_generation_a_join_is_its_connections_attempt_or_the_next() {
     let (mut store, ann) = (Store::new(), user("ann"));
-    let unnumbered =
-        |connection, number| Join { generation: None, connection: ConnectionId(connection), ..join(number) };
+    let unnumbered = |connection, number| Join {
+        generation: None,
+        connection: ConnectionId(connection),
+        request: RequestId(number),
+        ..join(number)
+    };
     let first = store.join(&ann, &unnumbered(1, 1)).unwrap();
     assert_eq!(first.generation, Generation(1));
-    assert_eq!(store.join(&ann, &unnumbered(1, 2)).unwrap().change, None, "a repetition");
+    let repeated = Join { lease: lease(2), ..unnumbered(1, 1) };
+    assert_eq!(store.join(&ann, &repeated).unwrap().change, None, "a repetition");
     let second = store.join(&ann, &unnumbered(2, 3)).unwrap();
     assert_eq!(second.generation, Generation(2));
 
@@ -176,7 +183,13 @@ fn without_a_generation_a_join_is_its_connections_attempt_or_the_next() {
     store.release(third.lease, GRACE);
     store.pass(GRACE);
     store.sweep(&ann);
-    assert_eq!(store.join(&ann, &unnumbered(2, 5)).unwrap_err(), stale(3, 3), "that connection is lost");
+    let repeated = Join { lease: lease(5), ..unnumbered(2, 4) };
+    assert_eq!(store.join(&ann, &repeated).unwrap_err(), stale(3, 3), "that join is over");
+    assert_eq!(
+        store.join(&ann, &unnumbered(2, 6)).unwrap().generation,
+        Generation(3),
+        "it stands, and asks again"
+    );
 }
 
 #[test]
@@ -195,7 +208,8 @@ fn there_is_a_highest_generation_and_none_above_it() {
     let superseded = Refusal::HasEnded { reason: RemovalReason::Superseded };
     assert_eq!(store.join(&ann, &rejoin), Err(superseded));
     // Given up before its answer came: nothing above the highest is forbidden either.
-    let gone = Unanswered { session: session(1), generation: None, connection: ConnectionId(9) };
+    let (connection, request) = (ConnectionId(9), RequestId(1));
+    let gone = Unanswered { session: session(1), generation: None, connection, request };
     let leave = member::leave(&store.read(&ann), last.lease, store.now).unwrap();
     store.commit(&leave).unwrap();
     match member::abandon(&store.read(&ann), &gone, store.now) {

@@ -286,12 +286,14 @@ impl World {
 
     fn abandon(&mut self, user: &UserId, join: &Join, fate: Fate) {
         let now = self.store.now;
-        let (session, generation, connection) = (join.session.clone(), join.generation, join.connection);
-        let unanswered = Unanswered { session, generation, connection };
+        let (session, connection) = (join.session.clone(), join.connection);
+        let unanswered =
+            Unanswered { session, generation: join.generation, connection, request: join.request };
         match member::abandon(&self.store.read(user), &unanswered, now) {
             Abandoned::Release(lease) => {
                 let stored = self.oracle.session(user, &join.session).expect("it is there");
-                assert_eq!((stored.lease, stored.connection), (lease, connection));
+                let named = (stored.lease, stored.connection, stored.request);
+                assert_eq!(named, (lease, connection, join.request), "no other join's");
                 self.store.release(lease, GRACE);
                 self.oracle.release(lease, now);
                 return;
@@ -353,8 +355,9 @@ impl World {
         assert_eq!(digest, self.store.digest, "digest");
 
         let tombstones = self.store.tombstones.iter();
-        let ended: BTreeMap<_, _> =
-            tombstones.map(|(key, t)| (key.clone(), (t.generation, t.connection, t.reason))).collect();
+        let ended: BTreeMap<_, _> = tombstones
+            .map(|(key, t)| (key.clone(), (t.generation, t.connection, t.reason, t.request)))
+            .collect();
         assert_eq!(ended, self.oracle.ended, "what ended");
 
         let stored: BTreeMap<_, _> = self.store.leases.iter().map(|(id, lease)| (*id, lease.state)).collect();

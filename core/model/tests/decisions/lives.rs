@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use presence_model::id::{ConnectionId, Generation, UserId};
+use presence_model::link::RequestId;
 use presence_model::member::Join;
 use presence_model::profile::Status;
 use presence_model::time::StoreTime;
@@ -57,7 +58,8 @@ pub(crate) struct NewJoin {
 }
 
 impl NewJoin {
-    pub(crate) fn at(&self, now: StoreTime, lease: u64) -> Join {
+    /// The join of that number: it names its lease and its request.
+    pub(crate) fn at(&self, now: StoreTime, number: u64) -> Join {
         Join {
             session: session(self.session),
             generation: self.generation.map(Generation),
@@ -66,7 +68,8 @@ impl NewJoin {
             profile: profile(self.status, self.state),
             token: token(self.token.map_or(NEVER, |ms| now + Duration::from_millis(ms))),
             rejoin: self.rejoin.map(|ms| now.before(Duration::from_millis(ms))),
-            ..join(lease)
+            request: RequestId(number),
+            ..join(number)
         }
     }
 }

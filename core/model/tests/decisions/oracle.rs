@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use presence_model::id::{ConnectionId, Generation, SessionId, UserId};
 use presence_model::lease::LeaseId;
+use presence_model::link::RequestId;
 use presence_model::member::{Join, Unanswered, Update};
 use presence_model::profile::{Member, State, Status};
 use presence_model::reason::RemovalReason;
@@ -29,6 +30,7 @@ pub(crate) enum Life {
 pub(crate) struct Sess {
     pub(crate) generation: Generation,
     pub(crate) connection: ConnectionId,
+    pub(crate) request: RequestId,
     pub(crate) lease: LeaseId,
     edge: u64,
     status: Status,
@@ -44,10 +46,13 @@ pub(crate) struct Sess {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) here: BTreeMap<UserId, (StoreTime, BTreeMap<SessionId, Sess>)>,
-    pub(crate) ended: BTreeMap<(UserId, SessionId), (Generation, ConnectionId, RemovalReason)>,
+    pub(crate) ended: BTreeMap<(UserId, SessionId), Ended>,
     ended_at: BTreeMap<(UserId, SessionId), StoreTime>,
     changes: u64,
 }
+
+/// What ended last, or was forbidden.
+type Ended = (Generation, ConnectionId, RemovalReason, RequestId);
 
 /// Somebody who is gone: why, and when last heard.
 pub(crate) type Gone = (RemovalReason, StoreTime);
@@ -90,14 +95,15 @@ impl Oracle {
         let highest = stored.as_ref().map(|s| s.generation).max(ended.map(|e| e.0)).unwrap_or(Generation(0));
         let generation = join.generation.unwrap_or_else(|| match (&stored, ended) {
             (Some(s), _) if s.connection == join.connection => s.generation,
-            (_, Some((g, c, reason)))
+            (_, Some((g, c, reason, request)))
                 if c == join.connection
-                    && [
-                        RemovalReason::ConnectionLost,
-                        RemovalReason::LeaseExpired,
-                        RemovalReason::EdgeLost,
-                    ]
-                    .contains(&reason) =>
+                    && (join.request <= request
+                        || [
+                            RemovalReason::ConnectionLost,
+                            RemovalReason::LeaseExpired,
+                            RemovalReason::EdgeLost,
+                        ]
+                        .contains(&reason)) =>
             {
                 g
             }
@@ -109,17 +115,34 @@ impl Oracle {
         };
         let itself = |s: &Sess| s.generation == generation && s.connection == join.connection;
         match &stored {
-            Some(s) if itself(s) && s.life != Life::Missing => return Ok((s.lease, true)),
-            Some(s) if itself(s) => {}
+            Some(s) if itself(s) => {
+                if join.request < s.request {
+                    return Err(refused(RemovalReason::Superseded));
+                }
+                match ended {
+                    Some((g, c, reason, request))
+                        if g >= generation
+                            && c == join.connection
+                            && request >= join.request
+                            && ![RemovalReason::LeaseExpired, RemovalReason::EdgeLost].contains(&reason) =>
+                    {
+                        return Err(refused(reason));
+                    }
+                    _ if join.request == s.request && s.life != Life::Missing => return Ok((s.lease, true)),
+                    _ => {}
+                }
+            }
             Some(s) if s.generation >= generation => return Err(refused(RemovalReason::Superseded)),
             _ => {
-                if let Some((g, c, reason)) = ended {
+                if let Some((g, c, reason, request)) = ended {
                     let silence = [RemovalReason::LeaseExpired, RemovalReason::EdgeLost].contains(&reason);
                     let barred = [RemovalReason::Evicted, RemovalReason::TokenRevoked].contains(&reason);
                     if g > generation && !barred {
                         return Err(refused(RemovalReason::Superseded));
                     }
-                    if g > generation || g == generation && !(c == join.connection && silence) {
+                    let as_it_was = silence && join.request >= request;
+                    let anew = join.request > request && join.rejoin.is_none() && !barred;
+                    if g > generation || g == generation && !(c == join.connection && (as_it_was || anew)) {
                         return Err(refused(reason));
                     }
                 }
@@ -136,6 +159,7 @@ impl Oracle {
         let session = Sess {
             generation,
             connection: join.connection,
+            request: join.request,
             lease: join.lease,
             edge: join.edge.incarnation.0,
             status: join.profile.status,
@@ -157,7 +181,7 @@ impl Oracle {
     /// Whether an eviction keeps a session out.
     fn is_put_out(&self, user: &UserId, session: &SessionId, now: StoreTime) -> bool {
         let key = (user.clone(), session.clone());
-        let evicted = self.ended.get(&key).is_some_and(|(_, _, reason)| *reason == RemovalReason::Evicted);
+        let evicted = self.ended.get(&key).is_some_and(|(_, _, reason, _)| *reason == RemovalReason::Evicted);
         evicted && now < self.ended_at[&key] + TTL + TTL
     }
 
@@ -203,10 +227,14 @@ impl Oracle {
         }
         let key = (user.clone(), session.clone());
         let silence = [RemovalReason::LeaseExpired, RemovalReason::EdgeLost].contains(&reason);
-        let forbidden = self.ended.get(&key).filter(|(g, ..)| *g > s.generation);
-        let (generation, connection) = forbidden.map_or((s.generation, s.connection), |(g, c, _)| (*g, *c));
+        let later = |(g, c, _, request): &&Ended| {
+            *g > s.generation || (*g, *c) == (s.generation, s.connection) && *request > s.request
+        };
+        let forbidden = self.ended.get(&key).filter(later).copied();
+        let (generation, connection, _, request) =
+            forbidden.unwrap_or((s.generation, s.connection, reason, s.request));
         if forbidden.is_none() || !silence {
-            self.ended.insert(key.clone(), (generation, connection, reason));
+            self.ended.insert(key.clone(), (generation, connection, reason, request));
             self.ended_at.insert(key, now);
         }
         (!self.here.contains_key(user)).then_some((reason, s.heard))
@@ -237,7 +265,7 @@ impl Oracle {
     ) -> Option<Gone> {
         let concerned = |id: &SessionId| session.is_none_or(|s| s == id);
         let here = self.here.get(user).map(|(_, sessions)| sessions.clone()).unwrap_or_default();
-        for ((of, id), (_, _, reason)) in &mut self.ended {
+        for ((of, id), (_, _, reason, _)) in &mut self.ended {
             let silence = [RemovalReason::LeaseExpired, RemovalReason::EdgeLost].contains(reason);
             if of == user && concerned(id) && silence && !here.contains_key(id) {
                 *reason = RemovalReason::Evicted;
@@ -325,10 +353,10 @@ impl Oracle {
         let key = (user.clone(), join.session.clone());
         let silence = [RemovalReason::LeaseExpired, RemovalReason::EdgeLost];
         let known =
-            self.ended.get(&key).map(|(.., reason)| *reason).filter(|reason| !silence.contains(reason));
+            self.ended.get(&key).map(|(_, _, reason, _)| *reason).filter(|reason| !silence.contains(reason));
         let told = known.filter(|_| join.generation.is_some() && self.session(user, &join.session).is_none());
-        self.ended
-            .insert(key.clone(), (granted, join.connection, told.unwrap_or(RemovalReason::ConnectionLost)));
+        let reason = told.unwrap_or(RemovalReason::ConnectionLost);
+        self.ended.insert(key.clone(), (granted, join.connection, reason, join.request));
         if told.is_none() {
             self.ended_at.insert(key, now);
         }

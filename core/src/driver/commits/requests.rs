@@ -33,6 +33,7 @@ impl Driver {
             session: up.session,
             generation: up.generation,
             connection: up.connection,
+            request,
             edge: EdgeRef { name: edge.name, incarnation: edge.incarnation, region: edge.region },
             profile: up.profile,
             client: up.client,

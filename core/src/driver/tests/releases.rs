@@ -93,6 +93,7 @@ fn unanswered(name: &str, generation: u64, up: &presence_model::link::JoinUp) ->
         session: session(name),
         generation: Some(presence_model::id::Generation(generation)),
         connection: up.connection,
+        request: up.request,
     }
 }
 
@@ -118,6 +119,39 @@ fn an_unanswered_join_is_over_after_grace_and_not_after_ttl() {
     world.done(edge, request).unwrap();
     world.run(ms(12_600));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann connection_lost"]);
+}
+
+/// The store did not answer, the client was told so, and asked again over the connection that stands.
+#[test]
+fn who_asks_again_over_the_same_connection_is_not_ended_by_the_join_that_was_given_up() {
+    for numbered in [true, false] {
+        let mut world = World::new();
+        let edge = world.edge(0);
+        let watch = world.watch(0, 1);
+        world.faults.hold_back = Some(0);
+        let mut up = world.join_up("ann", 1);
+        up.generation = up.generation.filter(|_| numbered);
+        let mut lost = unanswered("ann", 1, &up);
+        lost.generation = up.generation;
+        world.send_join(edge, "ann", up.clone());
+        world.run(secs(2));
+        let release = world.send_release(edge, Vec::new(), vec![lost.clone()]);
+        up.request = world.join_up("ann", 1).request;
+        let again = world.send_join(edge, "ann", up);
+        world.run(secs(1));
+        world.let_go();
+        let granted = world.joined(edge, again).unwrap();
+        world.done(edge, release).unwrap();
+        // The release is said again, as if its answer had been lost.
+        let release = world.send_release(edge, Vec::new(), vec![lost]);
+        world.done(edge, release).unwrap();
+        for _ in 0..10 {
+            world.renew(edge);
+            world.run(secs(10));
+        }
+        assert_eq!(world.watchers[&watch].saw, ["+ann"], "numbered: {numbered}, {granted:?}");
+        assert_eq!(world.stored("r"), ["ann"]);
+    }
 }
 
 #[test]

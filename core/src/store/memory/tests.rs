@@ -41,6 +41,7 @@ fn record(lease: LeaseId) -> Record {
         lease,
         generation: Generation(1),
         connection: ConnectionId(1),
+        request: presence_model::link::RequestId(1),
         edge,
         profile: Profile::default(),
         updated: START,

@@ -236,13 +236,14 @@ fn join() -> impl Strategy<Value = JoinUp> {
 }
 
 fn unanswered() -> impl Strategy<Value = UnansweredJoin> {
-    (room(), user(), session(), option::of(generation()), connection()).prop_map(
-        |(room, user, session, generation, connection)| UnansweredJoin {
+    (room(), user(), session(), option::of(generation()), connection(), any::<u64>()).prop_map(
+        |(room, user, session, generation, connection, request)| UnansweredJoin {
             room,
             user,
             session,
             generation,
             connection,
+            request: RequestId(request),
         },
     )
 }

@@ -66,6 +66,7 @@ fn unanswered(generation: u64) -> Result<(), WireError> {
         session: "0123456789abcdef".into(),
         generation: Some(generation),
         connection: 1,
+        request: 1,
     };
     up(link_request::Message::Release(v1::Release { unanswered: vec![join], ..v1::Release::default() }))
 }
@@ -196,6 +197,7 @@ const OPAQUE: &[&str] = &[
     "SessionDetail.generation",
     "Snapshot.digest",
     "UnansweredJoin.connection",
+    "UnansweredJoin.request",
     "Update.lease",
     "Update.request",
 ];
