@@ -35,6 +35,18 @@ fn sources_keep_the_rules() {
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
 }
 
+/// Whoever follows the README has a signing key in the clone, which must not be added to it.
+#[test]
+fn the_keys_that_the_readme_makes_are_ignored_by_git() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).expect("a file of the tree");
+    let (readme, ignored) = (read("README.md"), read(".gitignore"));
+    let mut folders = readme.lines().filter_map(|line| line.split_once("presence keys ./")).peekable();
+    assert!(folders.peek().is_some(), "the README makes keys");
+    for (_, folder) in folders {
+        assert!(ignored.lines().any(|line| line == format!("/{}/", folder.trim())), "{folder}");
+    }
+}
+
 #[test]
 fn each_source_rule_finds_its_mistake() {
     let cases = [
