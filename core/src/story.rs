@@ -55,7 +55,7 @@ pub fn tell(room: &RoomId, user: &UserId, explained: &Explained) -> String {
         Freshness::Held { since } => {
             let _ = write!(
                 story,
-                " The store is held for {}: nobody is ended for silence until it is over.",
+                " The store has been held for {}; a hold lasts one lease, and nobody is ended for silence meanwhile.",
                 ago(explained.now.since(since))
             );
         }
@@ -108,7 +108,7 @@ fn session_story(session: &SessionRecord, explained: &Explained) -> String {
         }
         Some((LeaseState::Grace { deadline }, _)) => format!(
             "{who}: its transport was lost, last heard {heard} ago; it is in grace {}.",
-            ahead(deadline, explained.now)
+            grace_ahead(deadline, session.lease.ttl(), explained)
         ),
         None => format!("{who}, but has no lease: it is removed unless its edge brings it back."),
     }
@@ -132,6 +132,18 @@ fn ahead(deadline: StoreTime, now: StoreTime) -> String {
         format!("for another {}", ago(deadline.since(now)))
     } else {
         format!("no more: overdue by {}", ago(now.since(deadline)))
+    }
+}
+
+/// A hold ends nobody for silence, whatever the deadline says, until it has lasted for the ttl of the lease.
+fn grace_ahead(deadline: StoreTime, ttl: Duration, explained: &Explained) -> String {
+    let hold_ends = match explained.freshness {
+        Freshness::Held { since } => Some(since + ttl),
+        Freshness::Live | Freshness::Stale { .. } => None,
+    };
+    match hold_ends.filter(|end| *end > deadline.max(explained.now)) {
+        Some(end) => format!("{}, as long as the store is held", ahead(end, explained.now)),
+        None => ahead(deadline, explained.now),
     }
 }
 

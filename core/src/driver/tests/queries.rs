@@ -64,6 +64,33 @@ fn explain_tells_leases_and_what_ended() {
     assert_eq!(told.read.tombstones.len(), 1);
 }
 
+#[test]
+fn explain_tells_how_long_a_hold_has_lasted_and_for_how_long_it_keeps_whoever_is_in_grace() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let grant = world.join(edge, "ann", 1);
+    world.run(secs(60));
+    let story = |world: &mut World| {
+        let Ok(Answer::Explain(told)) = world.ask(Query::Explain { room: room("r"), user: user("ann") })
+        else {
+            panic!("explained")
+        };
+        crate::story::tell(&room("r"), &user("ann"), &told)
+    };
+    world.release(edge, grant.lease);
+    let live = story(&mut world);
+    assert!(live.contains("it is in grace for another 11 s.") && !live.contains("held"), "{live}");
+    world.skew_ms = 60_000;
+    world.run(secs(5));
+    let held = story(&mut world);
+    assert!(held.contains("The store has been held for 4."), "{held}");
+    assert!(held.contains("it is in grace for another 40 s, as long as the store is held."), "{held}");
+    world.run(secs(38));
+    assert_eq!(world.stored("r"), ["ann"], "not before");
+    world.run(secs(5));
+    assert!(world.stored("r").is_empty());
+}
+
 /// G1: the sweeping core sleeps, and a read of the other must not show whom it should have ended.
 #[test]
 fn a_read_waits_for_a_sweep_and_shows_nobody_overdue() {
