@@ -169,7 +169,7 @@ pub(crate) struct CoreArgs {
 /// Which room to watch.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ends on Ctrl-C. With --json: one object a line, for pipes.\n\nExamples:\n  presence watch lobby\n  presence watch lobby --json | jq ."
+    after_help = "Ends on Ctrl-C, SIGTERM or SIGHUP, with exit code 0. With --json: one object a line, for pipes.\n\nExamples:\n  presence watch lobby\n  presence watch lobby --json | jq ."
 )]
 pub(crate) struct WatchArgs {
     /// The room.
@@ -212,8 +212,10 @@ pub(crate) struct ExplainArgs {
 #[command(
     after_help = "The edge does as if its process had been told to end; whoever starts it again is not this \
                   command. It waits until the edge has gone, and may be ended before without harm.\n\n\
-                  Exit code: 0 it has gone; 1 no such edge, or no core answered; 75 it was still there when \
-                  the time was over.\n\n\
+                  All edges that are known under the name are sent away: give each edge a name of its own \
+                  (`presence-edge --edge NAME`).\n\n\
+                  Exit code: 0 it has gone, or was told to go (--no-wait); 1 no such edge is known; 75 no core \
+                  answered, or it was still there when the time was over or this command was told to end.\n\n\
                   Examples:\n  presence drain edge-1\n  presence drain edge-1 --json --within 2m"
 )]
 pub(crate) struct DrainArgs {

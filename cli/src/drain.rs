@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::DrainArgs;
 use crate::paint;
-use crate::remote::with_client;
+use crate::remote::with_client_until_told;
 
 /// How often it is asked how far it is.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -20,7 +20,9 @@ pub(crate) fn run(args: DrainArgs) -> anyhow::Result<ExitCode> {
     let name = EdgeName::new(args.edge)?;
     let teller = Teller { name: name.clone(), json: args.json };
     let wait = (!args.no_wait).then_some(args.within);
-    with_client(&args.core, |client| async move {
+    // Whoever ends the wait, the edge has not gone by that: a script must not take it so.
+    let told = || still_there("told to end before the edge has gone; once it is told, it goes on to go");
+    with_client_until_told(args.core, told, move |client| async move {
         let runs = client.drain_edge(&name, None).await?;
         for run in &runs {
             teller.left(*run)?;
@@ -62,12 +64,16 @@ async fn wait_until_gone(
             return Ok(ExitCode::SUCCESS);
         }
         if clock.now() >= end {
-            paint::hint("the edge is still there; it goes on to go");
-            return Ok(ExitCode::from(presence_runtime::exit::TEMPORARY));
+            return Ok(still_there("the edge is still there; it goes on to go"));
         }
         clock.sleep(ASK_EVERY).await;
         runs = left;
     }
+}
+
+fn still_there(hint: &str) -> ExitCode {
+    paint::hint(hint);
+    ExitCode::from(presence_runtime::exit::TEMPORARY)
 }
 
 /// Says how far it is.
@@ -85,7 +91,8 @@ impl Teller {
                 &json!({ "edge": name, "run": run, "sessions": sessions, "gone": false }),
             );
         }
-        paint::line(&format!("{}: going, {sessions} sessions left", paint::harmless(self.name.as_str())))
+        let noun = if sessions == 1 { "session" } else { "sessions" };
+        paint::line(&format!("{}: going, {sessions} {noun} left", paint::harmless(self.name.as_str())))
     }
 
     fn gone(&self, run: Incarnation) -> std::io::Result<()> {

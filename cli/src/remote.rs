@@ -1,10 +1,14 @@
 //! Asking a core that runs elsewhere.
 
+use std::process::ExitCode;
+
 use presence_client::{Client, ClientError, ClientSettings, Deps};
 use presence_model::replica::Freshness;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
+use presence_runtime::shutdown::{Hangup, Shutdown};
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
 
 use crate::args::CoreArgs;
 
@@ -13,12 +17,37 @@ pub(crate) fn with_client<T, F>(core: &CoreArgs, ask: impl FnOnce(Client) -> F) 
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let settings = ClientSettings::new(core.core.clone(), rand::random());
         let deps = Deps { network: Network::tcp(), clock: Clock::system() };
         ask(Client::new(settings, deps)?).await.map_err(|error| name_core(error, &core.core))
     })
+}
+
+/// The same for what takes long: until it is told to end by a signal, then at once with the code of `told`.
+pub(crate) fn with_client_until_told<F>(
+    core: CoreArgs,
+    told: impl FnOnce() -> ExitCode,
+    ask: impl FnOnce(Client) -> F + Send + 'static,
+) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = anyhow::Result<ExitCode>>,
+{
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        let shutdown = Shutdown::new();
+        shutdown.end_on_signals(Hangup::Ends)?;
+        // On a thread of its own: it may be stuck in writing to a pipe that nobody reads.
+        let asking = tokio::task::spawn_blocking(move || with_client(&core, ask));
+        tokio::select! {
+            biased;
+            () = shutdown.token().cancelled_owned() => Ok(told()),
+            done = asking => done.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic())),
+        }
+    });
+    runtime.shutdown_background();
+    done
 }
 
 /// What the transport says of a peer that is no core, or of nobody, helps no one by itself.

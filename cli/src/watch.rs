@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::args::WatchArgs;
 use crate::paint::{self, Paint};
-use crate::remote::{freshness_json, freshness_word, state_json, with_client};
+use crate::remote::{freshness_json, freshness_word, state_json, with_client_until_told};
 
-/// Runs until Ctrl-C, or until the reader of a pipe has enough.
+/// Runs until it is told to end, or until the reader of a pipe has enough.
 pub(crate) fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let room = RoomId::new(&args.room)?;
     let screen = Screen {
@@ -28,7 +28,7 @@ pub(crate) fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         freshness: BTreeMap::new(),
         listed: false,
     };
-    with_client(&args.core, |client| watch(client, room, screen))
+    with_client_until_told(args.core, || ExitCode::SUCCESS, |client| watch(client, room, screen))
 }
 
 async fn watch(client: Client, room: RoomId, mut screen: Screen) -> anyhow::Result<ExitCode> {
@@ -36,12 +36,7 @@ async fn watch(client: Client, room: RoomId, mut screen: Screen) -> anyhow::Resu
     client.count_room(&room).await?;
     let mut updates = client.watch(room, RoomOptions::default()).await?;
     loop {
-        let update = tokio::select! {
-            biased;
-            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
-            update = updates.next() => update?,
-        };
-        match screen.show(update) {
+        match screen.show(updates.next().await?) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             Err(error) => return Err(error.into()),

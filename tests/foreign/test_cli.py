@@ -1,15 +1,19 @@
 """What the commands say to a person who got something wrong, and when they end."""
 
+import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
 import pytest
 from conftest import Dev, binary
+from websockets.sync.client import connect
 
 
 def presence(*arguments, program="presence"):
@@ -17,7 +21,7 @@ def presence(*arguments, program="presence"):
     return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=30, env={"PATH": os.environ["PATH"]})
 
 
-@pytest.mark.parametrize("command", [["room", "r"], ["watch", "r"], ["explain", "r", "u"]])
+@pytest.mark.parametrize("command", [["room", "r"], ["watch", "r"], ["explain", "r", "u"], ["drain", "e"]])
 def test_who_asks_a_port_that_is_no_core_is_told_so(dev, command):
     address = dev.http.removeprefix("http://")
     told = presence(*command, "--core", f"http://{address}")
@@ -250,3 +254,62 @@ def test_dev_started_to_outlive_its_terminal_does_so():
     with pytest.raises(subprocess.TimeoutExpired):
         dev.process.wait(1)
     assert dev.stop() == 0
+
+
+TO_END = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def started(*arguments, stdout=subprocess.PIPE):
+    # Whoever runs the tests may have been started to outlive a terminal, which is inherited.
+    return subprocess.Popen(
+        [binary(), *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("told", TO_END)
+def test_a_watch_that_is_told_to_end_ends_well(dev, told):
+    watch = started("watch", "told-to-end", "--json", "--core", f"http://{dev.grpc}")
+    assert watch.stdout.readline()
+    watch.send_signal(told)
+    _, said = watch.communicate(timeout=10)
+    assert (watch.returncode, said) == (0, "")
+
+
+def test_a_watch_whose_output_nobody_reads_ends_when_it_is_told(dev):
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writing, b"x")
+    os.set_blocking(writing, True)
+    watch = started("watch", "unread", "--core", f"http://{dev.grpc}", stdout=writing)
+    os.close(writing)
+    tasks = pathlib.Path(f"/proc/{watch.pid}/task")
+    end = time.monotonic() + 3
+    while time.monotonic() < end and not any("pipe" in where.read_text() for where in tasks.glob("*/wchan")):
+        time.sleep(0.05)
+    watch.send_signal(signal.SIGTERM)
+    try:
+        assert watch.wait(5) == 0
+    finally:
+        watch.kill()
+        watch.communicate()
+        os.close(reading)
+
+
+@pytest.mark.parametrize("told", TO_END)
+def test_a_drain_that_is_told_to_end_does_not_claim_that_the_edge_has_gone(told):
+    dev = Dev()
+    join = {"t": "join", "room": "r", "token": dev.token("anna", "r"), "session": "0123456789abcdef"}
+    with connect(dev.ws) as client:
+        client.send(json.dumps(join))
+        while json.loads(client.recv(timeout=5))["t"] != "joined":
+            pass
+        drain = started("drain", "dev", "--core", f"http://{dev.grpc}")
+        assert drain.stdout.readline() == "dev: going, 1 session left\n"
+        drain.send_signal(told)
+        _, said = drain.communicate(timeout=10)
+    assert drain.returncode == 75 and "goes on to go" in said, (drain.returncode, said)
+    assert dev.process.wait(20) == 0
+    dev.process.stdout.close()
