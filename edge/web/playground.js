@@ -8,7 +8,10 @@ const CHURN_EVERY_MS = 700;
 
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((element) => [element.id, element]));
 const asked = new URLSearchParams(location.search);
-page.room.value = asked.get("room") ?? "lobby";
+/** Where a tab keeps, while it is loaded again, that it was in. */
+const IN = "presence-playground-in";
+const wasIn = takeWasIn();
+page.room.value = wasIn?.room ?? asked.get("room") ?? "lobby";
 
 let presence = null;
 let room = null;
@@ -41,9 +44,19 @@ function claim(name, { alone }) {
   });
 }
 
-/** The user of the address; else the one this tab had before a reload; else the first of u1, u2, … that is free. */
+/** Who this tab was in as, and where, if it has just been loaded again: never for a copy of a tab. */
+function takeWasIn() {
+  const kept = JSON.parse(sessionStorage.getItem(IN) ?? "null");
+  sessionStorage.removeItem(IN);
+  return kept?.search === location.search ? kept : null;
+}
+
+/**
+ * Who was in before a reload; else the user of the address; else the one this tab had before a reload; else the first
+ * of u1, u2, … that is free.
+ */
 async function whoAmI() {
-  const kept = asked.get("user") ?? sessionStorage.getItem("presence-playground-user");
+  const kept = wasIn?.user ?? asked.get("user") ?? sessionStorage.getItem("presence-playground-user");
   if (kept !== null) {
     if ("locks" in navigator) claim(kept, { alone: false });
     return kept;
@@ -64,8 +77,14 @@ function log(kind, what, who = "", why = "") {
   return row;
 }
 
-function hint(text) {
-  page.hint.textContent = text;
+/** Text with names in it, as nodes: each name by itself, so that it turns no word beside it around. */
+function naming(texts, ...names) {
+  const isolated = (name) => Object.assign(document.createElement("bdi"), { textContent: name });
+  return texts.flatMap((text, at) => (at < names.length ? [text, isolated(names[at])] : [text]));
+}
+
+function hint(...nodes) {
+  page.hint.replaceChildren(...nodes);
 }
 
 function seen(rule) {
@@ -73,16 +92,19 @@ function seen(rule) {
 }
 
 function showMembers() {
-  const members = [...(room?.members.values() ?? [])].sort((a, b) => (a.user < b.user ? -1 : 1));
+  // Oneself first: in a long list one is not to be looked for.
+  const isMe = ({ user }) => user === page.user.value;
+  const members = [...(room?.members.values() ?? [])].sort((a, b) => isMe(b) - isMe(a) || (a.user < b.user ? -1 : 1));
   page.members.replaceChildren(
     ...members.map((member) => {
       const item = document.createElement("li");
       item.dataset.status = member.status;
       item.dataset.user = member.user;
       const name = document.createElement("span");
-      name.className = member.user === page.user.value ? "name me" : "name";
+      name.className = isMe(member) ? "name me" : "name";
       name.textContent = member.user;
-      name.title = `${member.user}, here since ${new Date(member.since).toLocaleTimeString()}`;
+      // On a line of its own, since a tooltip has no other way to keep a name from turning what follows around.
+      name.title = `${member.user}\nhere since ${new Date(member.since).toLocaleTimeString()}`;
       const status = document.createElement("small");
       status.textContent = member.status;
       item.append(name, status);
@@ -116,7 +138,7 @@ function showEmpty() {
   const name = page["room-name"].textContent;
   const outside = page.freshness.dataset.state === "outside";
   const here = room?.level === "count" ? `${room.count} members: too many to list.` : "Nobody is here yet.";
-  page.empty.textContent = outside ? `Join to see who is in ${name}, then open a second tab.` : here;
+  page.empty.replaceChildren(...(outside ? naming`Join to see who is in ${name}, then open a second tab.` : [here]));
 }
 
 function showTab() {
@@ -147,7 +169,7 @@ async function join() {
   } catch (error) {
     log("error", "not let in", user, error.message);
     page.freshness.dataset.state = "refused";
-    page.freshness.textContent = `not let in: ${error.message}`;
+    page.freshness.replaceChildren(...naming`not let in: ${error.message}`);
     return;
   } finally {
     isEntering = false;
@@ -233,6 +255,9 @@ function listen(user) {
 
 /** By the button, or because the room has ended by itself: then what was last known stays in sight. */
 function leave() {
+  // A reload is to leave it at that.
+  asked.delete("join");
+  history.replaceState(null, "", `?${asked}`);
   const [user, byMyself, wasInTunnel] = [page.user.value, room.status !== "ended", inTunnel];
   inTunnel = false;
   page.drop.textContent = "Silent drop";
@@ -248,10 +273,11 @@ function leave() {
   showTab();
   if (wasInTunnel) {
     log("mine", "left, unheard", user, "goodbyes do not leave a tunnel");
-    hint(`Nobody heard this goodbye in the tunnel: others see ${user} go for silence, as connection_lost.`);
+    hint(...naming`Nobody heard this goodbye in the tunnel: others see ${user} go for silence, as connection_lost.`);
   } else {
     log("mine", "left", user, twins === 0 ? "goodbye: gone at once" : "goodbye: another tab of this user stays");
-    hint(twins === 0 ? "" : `${user} is still here by ${tabs(twins)}: others see nothing until that is left too.`);
+    if (twins === 0) hint();
+    else hint(...naming`${user}`, ` is still here by ${tabs(twins)}: others see nothing until that is left too.`);
   }
 }
 
@@ -288,17 +314,28 @@ sisters?.addEventListener("message", ({ data }) => {
   seen("session");
   log("mine", "second session", data.user, "one member, no second join");
 });
-window.addEventListener("pagehide", () => tellSisters("gone"));
+window.addEventListener("pagehide", () => {
+  tellSisters("gone");
+  if (room === null) return;
+  // Kept only now, for whoever loads this tab again: a copy of a tab that is in has nothing of it.
+  const kept = { user: page.user.value, room: room.name, status: pressedStatus(), search: location.search };
+  sessionStorage.setItem(IN, JSON.stringify(kept));
+});
+window.addEventListener("pageshow", () => sessionStorage.removeItem(IN));
 
 function pressedStatus() {
   return document.querySelector("[data-status][aria-pressed=true]").dataset.status;
 }
 
+function press(status) {
+  for (const button of document.querySelectorAll("button[data-status]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.status === status));
+  }
+}
+
 for (const button of document.querySelectorAll("button[data-status]")) {
   button.addEventListener("click", () => {
-    for (const other of document.querySelectorAll("button[data-status]")) {
-      other.setAttribute("aria-pressed", String(other === button));
-    }
+    press(button.dataset.status);
     room.update({ status: button.dataset.status });
   });
 }
@@ -336,11 +373,13 @@ page.drop.addEventListener("click", async () => {
   log("mine", "silent drop", page.user.value, "bytes stop, neither end is told");
   page.drop.textContent = "Leave the tunnel";
   const twins = twinsOfMine();
-  hint(
-    twins === 0
-      ? `Watch another tab: nothing for ${goneAfter}, then this user is gone, with the reason. Press again to come back.`
-      : `${page.user.value} is here by ${tabs(twins)} as well: others see nothing. Close the other to see this user go.`,
-  );
+  if (twins === 0) {
+    const then = "then this user is gone, with the reason. Press again to come back.";
+    hint(`Watch another tab: nothing for ${goneAfter}, ${then}`);
+  } else {
+    const others = "others see nothing. Close the other to see this user go.";
+    hint(...naming`${page.user.value}`, ` is here by ${tabs(twins)} as well: ${others}`);
+  }
 });
 
 page.crowd.addEventListener("click", () => {
@@ -386,5 +425,6 @@ fetch("/dev/timers")
 
 page["room-name"].textContent = page.room.value;
 showStatus("outside");
+if (wasIn !== null) press(wasIn.status);
 page.user.value = await whoAmI();
-if (asked.has("join")) join();
+if (wasIn !== null || asked.has("join")) join();
