@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderValue, ORIGIN, SEC_WEBSOCKET_KEY};
 use http::header::{SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Empty;
 
 /// How messages are written on a connection.
@@ -73,13 +73,14 @@ pub fn is_origin(text: &str) -> bool {
         && text == text.to_ascii_lowercase()
 }
 
+/// Only what a browser would say counts, and only if the request names one host.
 fn is_same_host(origin: &HeaderValue, headers: &HeaderMap) -> bool {
-    let host_of = |text: &HeaderValue| {
-        let uri = text.to_str().ok()?.parse::<Uri>().ok()?;
-        uri.host().map(str::to_ascii_lowercase)
-    };
-    let origin = host_of(origin);
-    origin.is_some() && origin == headers.get(HOST).and_then(host_of)
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let host_of = |text: &str| Some(text.parse::<Uri>().ok()?.host()?.to_ascii_lowercase());
+    let (Ok(origin), Ok(host)) = (origin.to_str(), host.to_str()) else { return false };
+    let is_of_the_web = origin.starts_with("http://") || origin.starts_with("https://");
+    is_of_the_web && is_origin(origin) && host_of(origin).is_some_and(|origin| host_of(host) == Some(origin))
 }
 
 /// Why a request does not become a WebSocket.
@@ -149,7 +150,7 @@ pub fn accept<B>(request: &mut Request<B>, origins: &Origins) -> Result<Accepted
     if request.method() != Method::GET {
         return Err(Refused::Method);
     }
-    if !fastwebsockets::upgrade::is_upgrade_request(request) {
+    if request.version() != Version::HTTP_11 || !fastwebsockets::upgrade::is_upgrade_request(request) {
         return Err(Refused::NotAnUpgrade);
     }
     let headers = request.headers();
@@ -249,6 +250,7 @@ mod tests {
         };
         let cases = [
             (request(|r| r.method("POST")), Refused::Method),
+            (request(|r| r.version(Version::HTTP_10)), Refused::NotAnUpgrade),
             (without("upgrade"), Refused::NotAnUpgrade),
             (without("connection"), Refused::NotAnUpgrade),
             (without("sec-websocket-version"), Refused::Version),
@@ -270,7 +272,14 @@ mod tests {
         let from = |origin: &'static str| request(|r| r.header("Origin", origin));
         for (origin, same_host, in_list) in [
             ("http://edge.example:4711", true, true),
-            ("https://EDGE.example", true, true),
+            ("https://edge.example", true, true),
+            ("https://EDGE.example", false, false),
+            ("http://edge.example/path", false, false),
+            ("http://evil@edge.example", false, false),
+            ("http://edge.example:80.evil.example", false, false),
+            ("http://edge.example:evil", false, false),
+            ("ftp://edge.example", false, false),
+            ("edge.example", false, false),
             ("https://app.example", false, true),
             ("http://app.example", false, false),
             ("https://edge.example.evil.example", false, false),
@@ -280,6 +289,8 @@ mod tests {
             assert_eq!(refusal(from(origin), &listed).is_none(), in_list, "{origin}");
             assert_eq!(refusal(from(origin), &Origins::Any), None);
         }
+        let two_hosts = request(|r| r.header("Host", "x.example").header("Origin", "http://edge.example"));
+        assert_eq!(refusal(two_hosts, &listed), Some(Refused::Origin));
         let twice =
             request(|r| r.header("Origin", "https://edge.example").header("Origin", "https://x.example"));
         assert_eq!(refusal(twice, &listed), Some(Refused::Origin));

@@ -25,6 +25,8 @@ pub struct Loader<'a> {
     prefix: &'static str,
     file: Option<PathBuf>,
     environment: BTreeMap<String, String>,
+    /// Variables of ours whose value is not text.
+    unreadable: Vec<String>,
     flags: BTreeMap<&'static str, (&'static str, String)>,
 }
 
@@ -32,7 +34,8 @@ impl<'a> Loader<'a> {
     /// Reads these settings; `prefix` begins each variable (`PRESENCE_CORE`, as in `PRESENCE_CORE__STORE__URL`).
     #[must_use]
     pub fn new(settings: &'a [Setting], prefix: &'static str) -> Self {
-        Self { settings, prefix, file: None, environment: BTreeMap::new(), flags: BTreeMap::new() }
+        let (environment, flags) = (BTreeMap::new(), BTreeMap::new());
+        Self { settings, prefix, file: None, environment, unreadable: Vec::new(), flags }
     }
 
     /// Reads this file, if there is one.
@@ -47,9 +50,13 @@ impl<'a> Loader<'a> {
     pub fn environment(mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
         let prefix = format!("{}{SEPARATOR}", self.prefix);
         for (name, value) in variables {
-            let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-            if name.starts_with(&prefix) {
-                self.environment.insert(name.into_owned(), value.into_owned());
+            let name = name.to_string_lossy();
+            if !name.starts_with(&prefix) {
+                continue;
+            }
+            match value.into_string() {
+                Ok(value) => drop(self.environment.insert(name.into_owned(), value)),
+                Err(_) => self.unreadable.push(name.into_owned()),
             }
         }
         self
@@ -77,7 +84,8 @@ impl<'a> Loader<'a> {
     /// default, so that rules over several settings can be checked as well.
     #[must_use]
     pub fn read<T: DeserializeOwned + Default>(&self) -> (T, Vec<Mistake>) {
-        let mut walk = Walk { loader: self, table: toml::Table::new(), mistakes: Vec::new() };
+        let mistakes = self.unreadable.iter().map(|name| self.of_variable(name)).collect();
+        let mut walk = Walk { loader: self, table: toml::Table::new(), mistakes };
         let file = self.read_file().unwrap_or_else(|mistake| {
             walk.mistakes.push(mistake);
             None
@@ -92,6 +100,18 @@ impl<'a> Loader<'a> {
             T::default()
         });
         (value, mistakes)
+    }
+
+    fn of_variable(&self, name: &str) -> Mistake {
+        let path = name.trim_start_matches(self.prefix).trim_start_matches(SEPARATOR);
+        let path = path.to_ascii_lowercase().replace(SEPARATOR, ".");
+        Mistake {
+            value: "(bytes)".to_owned(),
+            rule: "must be UTF-8".to_owned(),
+            example: self.example(&path),
+            found_in: Some(name.to_owned()),
+            path,
+        }
     }
 
     fn read_file(&self) -> Result<Option<String>, Mistake> {

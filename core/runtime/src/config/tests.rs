@@ -170,6 +170,16 @@ fn what_is_printed_is_effective_hides_secrets_and_can_be_loaded_again() {
 }
 
 #[test]
+fn a_variable_that_is_not_text_is_a_mistake() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let bytes = |name: &str| (name.into(), std::ffi::OsString::from_vec(b"\xff".to_vec()));
+    let environment = [bytes("PRESENCE_TEST__TIMING__HEARTBEAT"), bytes("SOMEBODY_ELSES")];
+    let lines = lines(loader().environment(environment.into_iter()).load());
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("timing.heartbeat = (bytes): must be UTF-8; example: "), "{}", lines[0]);
+}
+
+#[test]
 fn a_key_at_the_wrong_place_is_told_where_it_belongs() {
     let environment = [("PRESENCE_TEST__HEARTBEAT", "3s"), ("PRESENCE_TEST__STORE", "memory")];
     let lines = lines(loader().environment(variables(&environment)).load());

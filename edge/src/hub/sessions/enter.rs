@@ -172,6 +172,9 @@ impl Hub {
         if join.watch {
             self.ask_for(key, room, join.level);
             self.show_again(key, room, join.since, cx.now);
+        } else if let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) {
+            let showing = std::mem::replace(&mut stay.showing, Showing::No);
+            self.unwatch(room, showing, cx.now);
         }
         self.say_update(key, room, cx);
     }

@@ -68,6 +68,23 @@ fn who_was_away_is_told_what_changed_in_one_delta() {
 }
 
 #[test]
+fn who_joins_again_without_watching_is_shown_the_room_no_longer() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.snapshot("r", &["ann"]);
+    world.pass_ms(1_000);
+    world.drain_frames(key);
+    world.say(key, "ann", &join_text("ann", "r", Some(1), r#","watch":false"#));
+    assert_eq!(kinds(&world.frames(key)), ["joined"]);
+    world.commit("r", &["bob"], &[]);
+    world.pass_ms(1_000);
+    assert!(world.frames(key).is_empty());
+    assert_eq!(world.hub.counts().leases, 1, "it is in as before");
+    world.say(key, "ann", r#"{"t":"watch","room":"r","token":"t"}"#);
+    assert_eq!(users(&world.frames(key)[0]["members"]), ["ann", "bob"]);
+}
+
+#[test]
 fn resuming_works_five_times_in_a_row_and_before_any_delta() {
     let (mut world, _, mut since) = settled(&["a"]);
     for n in 0..5 {
