@@ -9,6 +9,6 @@ pub use client::Client;
 pub use observer::{Observer, Sight};
 pub use process::{
     CoreOptions, Crowd, EdgeOptions, Keys, Process, Timers, binary_path, core, core_on, core_with,
-    core_with_file, edge, edge_with,
+    core_with_file, edge, edge_with, pss_bytes,
 };
 pub use roamers::{Roamers, Tally};

@@ -239,7 +239,7 @@ impl Scene {
     /// When it does not come up.
     pub fn add_core(&mut self) -> anyhow::Result<()> {
         let store = Some(format!("redis://{}", self.proxy.address()));
-        let core = core_with(&CoreOptions { store, grpc: None }, &self.keys, &TIMERS)?;
+        let core = core_with(&CoreOptions { store, ..CoreOptions::default() }, &self.keys, &TIMERS)?;
         self.witnesses.push(Witness::start(&core.address("grpc"))?);
         self.cores.push(core);
         Ok(())

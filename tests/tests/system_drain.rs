@@ -55,9 +55,10 @@ async fn join(edge: &Process, keys: &Keys, index: usize) -> anyhow::Result<Clien
 async fn an_edge_is_sent_away_through_a_core_that_it_is_not_linked_to() -> anyhow::Result<()> {
     let server = Server::start(ServerOptions::default()).await?;
     let keys = Keys::generate()?;
-    let options = CoreOptions { store: Some(format!("redis://{}", server.address())), grpc: None };
+    let options =
+        CoreOptions { store: Some(format!("redis://{}", server.address())), ..CoreOptions::default() };
     let [linked, asked] = [core_with(&options, &keys, &TIMERS)?, core_with(&options, &keys, &TIMERS)?];
-    let cores = EdgeOptions { cores: vec![linked.address("grpc")], log: None };
+    let cores = EdgeOptions { cores: vec![linked.address("grpc")], ..EdgeOptions::default() };
     let mut goes = edge_with("edge-1", &cores, &keys, &TIMERS)?;
     let mut stays = edge_with("edge-2", &cores, &keys, &TIMERS)?;
     let mut idle = tokio::task::JoinSet::new();

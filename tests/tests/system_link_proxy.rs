@@ -136,11 +136,13 @@ impl PresenceService for Relay {
 async fn a_core_for_which_a_proxy_answers_is_left_within_three_beats() -> anyhow::Result<()> {
     let server = Server::start(ServerOptions::default()).await?;
     let keys = Keys::generate()?;
-    let options = CoreOptions { store: Some(format!("redis://{}", server.address())), grpc: None };
+    let options =
+        CoreOptions { store: Some(format!("redis://{}", server.address())), ..CoreOptions::default() };
     let cores = [core_with(&options, &keys, &TIMERS)?, core_with(&options, &keys, &TIMERS)?];
     let relays = [Relay::start(&cores[0]).await?, Relay::start(&cores[1]).await?];
     let addresses = relays.iter().map(|relay| relay.address.to_string()).collect();
-    let edge = edge_with("edge", &EdgeOptions { cores: addresses, log: None }, &keys, &TIMERS)?;
+    let edge =
+        edge_with("edge", &EdgeOptions { cores: addresses, ..EdgeOptions::default() }, &keys, &TIMERS)?;
     let linked = relays.iter().position(|relay| relay.links() > 0).expect("the edge said that it is linked");
     let other = &relays[1 - linked];
 
@@ -149,7 +151,7 @@ async fn a_core_for_which_a_proxy_answers_is_left_within_three_beats() -> anyhow
     let idle = tokio::spawn(client.idle());
     let observing = edge_with(
         "observing",
-        &EdgeOptions { cores: vec![cores[1 - linked].address("grpc")], log: None },
+        &EdgeOptions { cores: vec![cores[1 - linked].address("grpc")], ..EdgeOptions::default() },
         &keys,
         &TIMERS,
     )?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use presence_tests::procs::{Crowd, Keys, Timers, core, edge};
+use presence_tests::procs::{Crowd, Keys, Timers, core, edge, pss_bytes};
 
 const FEW: usize = 2_000;
 const MANY: usize = 10_000;
@@ -20,13 +20,6 @@ const TIMERS: Timers = Timers {
     grace: Duration::from_secs(12),
     edge_lost: Duration::from_secs(5),
 };
-
-fn pss_bytes(process: u32) -> anyhow::Result<f64> {
-    let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
-    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)).map(str::parse::<f64>);
-    Ok(kib.ok_or_else(|| anyhow::anyhow!("no Pss in {rollup}"))?? * 1024.0)
-}
 
 #[test]
 fn an_idle_joined_connection_costs_at_most_four_kilobytes() -> anyhow::Result<()> {

@@ -49,7 +49,8 @@ impl World {
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), CLASS)?;
         let store = Some(format!("redis://{}", server.address()));
-        let core = core_with_file(&CoreOptions { store, grpc: None }, file.path(), &keys, &TIMERS)?;
+        let core =
+            core_with_file(&CoreOptions { store, ..CoreOptions::default() }, file.path(), &keys, &TIMERS)?;
         let edge = edge("edge", &core, &keys, &OF_EDGE)?;
         // The first start of a store holds: let that be over.
         tokio::time::sleep(TIMERS.lease_ttl + Duration::from_secs(1)).await;

@@ -104,7 +104,8 @@ struct World {
 impl World {
     fn start_core(&mut self, number: usize) -> anyhow::Result<()> {
         let store = Some(format!("redis://{}", self.server.address()));
-        let options = CoreOptions { store, grpc: Some(self.addresses[number].clone()) };
+        let options =
+            CoreOptions { store, grpc: Some(self.addresses[number].clone()), ..CoreOptions::default() };
         self.cores[number] = Some(core_with(&options, &self.keys, &TIMERS)?);
         Ok(())
     }

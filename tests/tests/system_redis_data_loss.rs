@@ -9,7 +9,7 @@ use presence_model::claim::Action;
 use presence_proto::v1;
 use presence_proto::v1::watch_response::Event as Told;
 use presence_tests::fleet::{Fleet, Person};
-use presence_tests::procs::{Client, CoreOptions, Keys, Timers, core_with, edge};
+use presence_tests::procs::{Client, CoreOptions, Keys, Process, Timers, core_with, edge};
 use presence_tests::redis::{Server, ServerOptions};
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ async fn flushall_under_two_thousand_is_seen_by_nobody() -> anyhow::Result<()> {
     let server = Server::start(ServerOptions::default()).await?;
     let keys = Arc::new(Keys::generate()?);
     let store = Some(format!("redis://{}", server.address()));
-    let core = core_with(&CoreOptions { store, grpc: None }, &keys, &TIMERS)?;
+    let core = core_with(&CoreOptions { store, ..CoreOptions::default() }, &keys, &TIMERS)?;
     let near = edge("edge-real", &core, &keys, &TIMERS)?;
     let fleet = Fleet::start("edge-fleet", &[core.address("grpc")], Arc::clone(&keys), TIMERS);
     fleet.join(Person::gathering(ROOM, "stays", 0, LIVE - LEFT), WITHIN).await?;
@@ -158,5 +158,68 @@ async fn flushall_under_two_thousand_is_seen_by_nobody() -> anyhow::Result<()> {
     let left: BTreeSet<String> = gone.into_iter().collect();
     assert!(observer.seen().members.is_disjoint(&left), "exactly those who left are gone");
     println!("those who left were gone {:?} after the flush, for a ttl of 8 s", flushed.elapsed());
+    Ok(())
+}
+
+/// Goes on elsewhere with what a client has: its list, and its cursor.
+async fn moves_to(edge: &Process, keys: &Keys, before: &Client) -> anyhow::Result<Observer> {
+    let mut client = Client::connect(&edge.address("ws")).await?;
+    client.members.clone_from(&before.members);
+    client.cursor.clone_from(&before.cursor);
+    client.watch(ROOM, &keys.token("watcher", ROOM, Action::Watch)?).await?;
+    Ok(Observer::start(client))
+}
+
+/// Clients that still show somebody unconfirmed move to other edges when the hold is over: one that was there
+/// all the while, and one that knows nothing. Whatever their cursor was, no ghost stays and nobody is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_moves_after_a_data_loss_takes_no_ghost_along() -> anyhow::Result<()> {
+    const STAY: usize = 100;
+    const GO: usize = 20;
+    let server = Server::start(ServerOptions::default()).await?;
+    let keys = Arc::new(Keys::generate()?);
+    let store = Some(format!("redis://{}", server.address()));
+    let core = core_with(&CoreOptions { store, ..CoreOptions::default() }, &keys, &TIMERS)?;
+    let (near, far) = (edge("near", &core, &keys, &TIMERS)?, edge("far", &core, &keys, &TIMERS)?);
+    let fleet = Fleet::start("fleet", &[core.address("grpc")], Arc::clone(&keys), TIMERS);
+    fleet.join(Person::gathering(ROOM, "stays", 0, STAY), WITHIN).await?;
+    fleet.join(Person::gathering(ROOM, "goes", 0, GO), WITHIN).await?;
+    let watch = async |edge: &Process| {
+        let mut client = Client::connect(&edge.address("ws")).await?;
+        client.watch(ROOM, &keys.token("watcher", ROOM, Action::Watch)?).await?;
+        while client.members.len() < STAY + GO {
+            client.next().await?;
+        }
+        anyhow::Ok(client)
+    };
+    // The first start of a store holds too: let that be over.
+    tokio::time::sleep(TIMERS.lease_ttl + Duration::from_secs(1)).await;
+    let (early, mut late) = (watch(&near).await?, watch(&near).await?);
+    // The far edge has a copy of the room, with the same people unconfirmed.
+    let _keeps_a_copy = Observer::start(watch(&far).await?);
+
+    server.call::<()>(&["FLUSHALL"]).await?;
+    fleet.silence((0..GO).map(|number| format!("goes-{number}")).collect())?;
+    fleet.until(WITHIN, |report| report.live == STAY).await?;
+    fleet.join(Person::gathering(ROOM, "comes", 0, 1), WITHIN).await?;
+    while !late.members.contains_key("comes-0") {
+        late.next().await?;
+    }
+    let all: BTreeSet<&String> = early.members.keys().collect();
+    assert_eq!((all.len(), late.members.len()), (STAY + GO, STAY + GO + 1), "shown, though unconfirmed");
+    let fresh = edge("fresh", &core, &keys, &TIMERS)?;
+    tokio::time::sleep(TIMERS.lease_ttl + Duration::from_secs(3)).await;
+
+    let there: BTreeSet<String> =
+        (0..STAY).map(|number| format!("stays-{number}")).chain(["comes-0".to_owned()]).collect();
+    for (edge, name) in [(&far, "far"), (&fresh, "fresh"), (&near, "near")] {
+        for (client, when) in [(&early, "before"), (&late, "after")] {
+            let moved = moves_to(edge, &keys, client).await?;
+            let ended = moved.until(|seen| seen.members == there).await;
+            assert!(ended.is_ok(), "{name}, with a cursor of {when} somebody came: {ended:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            assert_eq!(moved.seen().members, there, "and it stays so");
+        }
+    }
     Ok(())
 }

@@ -26,7 +26,7 @@ const SLOW_MICROS: &str = "10000";
 
 fn core(server: &Server, keys: &Keys) -> anyhow::Result<Process> {
     let store = Some(format!("redis://{}", server.address()));
-    core_with(&CoreOptions { store, grpc: None }, keys, &TIMERS)
+    core_with(&CoreOptions { store, ..CoreOptions::default() }, keys, &TIMERS)
 }
 
 /// Microseconds that scripts have taken.

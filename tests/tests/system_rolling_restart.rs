@@ -46,7 +46,7 @@ impl World {
         let server = Server::start(ServerOptions::default()).await?;
         let keys = Arc::new(Keys::generate()?);
         let store = format!("redis://{}", server.address());
-        let options = CoreOptions { store: Some(store.clone()), grpc: None };
+        let options = CoreOptions { store: Some(store.clone()), ..CoreOptions::default() };
         let cores = vec![core_with(&options, &keys, &TIMERS)?, core_with(&options, &keys, &TIMERS)?];
         let addresses: Vec<String> = cores.iter().map(|core| core.address("grpc")).collect();
         let roamers = Roamers::new(Arc::clone(&keys), Vec::new());
@@ -60,7 +60,7 @@ impl World {
     }
 
     fn edge(&self, name: &str) -> anyhow::Result<Process> {
-        let options = EdgeOptions { cores: self.addresses.clone(), log: None };
+        let options = EdgeOptions { cores: self.addresses.clone(), ..EdgeOptions::default() };
         edge_with(name, &options, &self.keys, &TIMERS)
     }
 
@@ -105,7 +105,7 @@ impl World {
         anyhow::ensure!(took < WINDOW / 3, "its edges have moved, and it waits for nobody");
         anyhow::ensure!(code == Some(0), "core {number} ended with {code:?}");
         let grpc = Some(self.addresses[number].clone());
-        let options = CoreOptions { store: Some(self.store.clone()), grpc };
+        let options = CoreOptions { store: Some(self.store.clone()), grpc, ..CoreOptions::default() };
         self.cores[number] = core_with(&options, &self.keys, &TIMERS)?;
         Ok(())
     }

@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use presence_model::claim::Action;
 use presence_model::id::{RoomId, UserId};
-use presence_model::time::{StoreTime, millis};
+use presence_model::time::StoreTime;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::redis::FakeClock;
 
 /// Tokens of a test are good for so long.
 const TOKEN_TTL: Duration = Duration::from_secs(600);
@@ -54,10 +56,31 @@ impl Keys {
     /// # Errors
     /// When a name is out of bounds.
     pub fn token(&self, user: &str, room: &str, action: Action) -> anyhow::Result<String> {
-        let (user, room) = (UserId::new(user)?, RoomId::new(room)?);
-        let ends = StoreTime(Clock::system().wall_ms() + millis(TOKEN_TTL));
-        Ok(self.issuer.sign(&Grant { user, room, action, ends, not_before: None, token_id: None }))
+        self.sign(user, room, action, (None, TOKEN_TTL))
     }
+
+    /// A token that is good from now on for so long.
+    ///
+    /// # Errors
+    /// When a name is out of bounds.
+    pub fn token_for(&self, user: &str, room: &str, action: Action, ttl: Duration) -> anyhow::Result<String> {
+        self.sign(user, room, action, (Some(now()), ttl))
+    }
+
+    fn sign(
+        &self,
+        user: &str,
+        room: &str,
+        action: Action,
+        (not_before, ttl): (Option<StoreTime>, Duration),
+    ) -> anyhow::Result<String> {
+        let (user, room, ends) = (UserId::new(user)?, RoomId::new(room)?, now() + ttl);
+        Ok(self.issuer.sign(&Grant { user, room, action, ends, not_before, token_id: None }))
+    }
+}
+
+fn now() -> StoreTime {
+    StoreTime(Clock::system().wall_ms())
 }
 
 /// Timers given to the processes of a test.
@@ -108,17 +131,28 @@ pub fn binary_path(binary: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Starts a binary; gives the first line it prints.
-fn spawn(binary: &str, arguments: &[String]) -> anyhow::Result<(Process, String)> {
-    let mut child = Command::new(binary_path(binary)?)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
+fn spawn(binary: &str, arguments: &[String], clock: Option<&FakeClock>) -> anyhow::Result<(Process, String)> {
+    let mut command = Command::new(binary_path(binary)?);
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
+    let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     let output = child.stdout.take();
     let process = Process { child, addresses: Value::Null };
     BufReader::new(output.context("no output")?).read_line(&mut line)?;
     Ok((process, line))
+}
+
+/// Proportional set size of a process.
+///
+/// # Errors
+/// When it is gone.
+pub fn pss_bytes(process: u32) -> anyhow::Result<f64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)).map(str::parse::<f64>);
+    Ok(kib.ok_or_else(|| anyhow::anyhow!("no Pss in {rollup}"))?? * 1024.0)
 }
 
 /// Idle clients in a process of their own; gone when dropped.
@@ -132,7 +166,7 @@ impl Crowd {
     pub fn start(edge: &Process, keys: &Keys, first: usize, count: usize) -> anyhow::Result<Self> {
         let key = keys.key().display().to_string();
         let arguments = [edge.address("ws"), key, first.to_string(), count.to_string()];
-        let (process, line) = spawn("crowd", &arguments)?;
+        let (process, line) = spawn("crowd", &arguments, None)?;
         anyhow::ensure!(line.trim() == "ready", "the crowd said {line:?}");
         Ok(Self(process))
     }
@@ -152,8 +186,8 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(binary: &str, arguments: &[String]) -> anyhow::Result<Self> {
-        let (mut process, line) = spawn(binary, arguments)?;
+    fn start(binary: &str, arguments: &[String], clock: Option<&FakeClock>) -> anyhow::Result<Self> {
+        let (mut process, line) = spawn(binary, arguments, clock)?;
         process.addresses =
             serde_json::from_str(&line).with_context(|| format!("{binary} printed {line:?}"))?;
         Ok(process)
@@ -236,7 +270,7 @@ pub fn core(keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
 /// # Errors
 /// When it does not come up.
 pub fn core_on(grpc: &str, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
-    core_with(&CoreOptions { grpc: Some(grpc.to_owned()), store: None }, keys, timers)
+    core_with(&CoreOptions { grpc: Some(grpc.to_owned()), ..CoreOptions::default() }, keys, timers)
 }
 
 /// What a core of a test is told beside keys and timers.
@@ -246,6 +280,8 @@ pub struct CoreOptions {
     pub grpc: Option<String>,
     /// Where it keeps leases; none: in memory.
     pub store: Option<String>,
+    /// Its wall clock; none: that of the machine.
+    pub clock: Option<FakeClock>,
 }
 
 /// Starts a core.
@@ -287,7 +323,7 @@ fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -
         "--store",
         store,
     ];
-    Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers))
+    Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers), options.clock.as_ref())
 }
 
 /// What an edge of a test is told beside keys and timers.
@@ -297,6 +333,8 @@ pub struct EdgeOptions {
     pub cores: Vec<String>,
     /// What is logged; none: warnings.
     pub log: Option<String>,
+    /// Its wall clock; none: that of the machine.
+    pub clock: Option<FakeClock>,
 }
 
 /// Starts an edge that links to a core.
@@ -304,7 +342,12 @@ pub struct EdgeOptions {
 /// # Errors
 /// When it does not come up.
 pub fn edge(name: &str, core: &Process, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
-    edge_with(name, &EdgeOptions { cores: vec![core.address("grpc")], log: None }, keys, timers)
+    edge_with(
+        name,
+        &EdgeOptions { cores: vec![core.address("grpc")], ..EdgeOptions::default() },
+        keys,
+        timers,
+    )
 }
 
 /// Starts an edge.
@@ -331,5 +374,5 @@ pub fn edge_with(name: &str, options: &EdgeOptions, keys: &Keys, timers: &Timers
         "--jwks",
         jwks,
     ];
-    Process::start("presence-edge", &arguments(&fixed, timers))
+    Process::start("presence-edge", &arguments(&fixed, timers), options.clock.as_ref())
 }
