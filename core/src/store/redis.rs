@@ -17,6 +17,7 @@ mod owner;
 mod people;
 mod read;
 mod reader;
+mod relisting;
 mod revoked;
 mod script;
 mod settings;
@@ -41,6 +42,7 @@ use self::fault::fault;
 use self::keys::{Keys, region_name};
 use self::lanes::Lanes;
 use self::reader::Reader;
+use self::relisting::Walks;
 use self::script::Script;
 use self::tail::LastTail;
 use super::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
@@ -63,6 +65,7 @@ struct Inner {
     retention: Retention,
     rng: Mutex<StdRng>,
     last_tail: Mutex<LastTail>,
+    walks: Mutex<Walks>,
 }
 
 impl RedisStore {
@@ -80,6 +83,7 @@ impl RedisStore {
             retention: settings.retention,
             rng: Mutex::new(StdRng::seed_from_u64(settings.seed)),
             last_tail: Mutex::default(),
+            walks: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

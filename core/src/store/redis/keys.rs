@@ -50,7 +50,12 @@ impl Keys {
         format!("{}:roster:{}", self.shard(shard), roster_name(roster))
     }
 
-    /// In front of every key of a shard of users.
+    /// The names of a roster's members.
+    pub(super) fn names(&self, shard: Shard, roster: &Roster) -> String {
+        format!("{}:names:{}", self.shard(shard), roster_name(roster))
+    }
+
+    /// The hash of a shard of users; every other key of it has this in front.
     pub(super) fn people(&self, shard: Shard) -> String {
         format!("{}:{{u{}}}", self.prefix, shard.0)
     }

@@ -152,7 +152,7 @@ impl Inner {
         let keys = self.keys.of_people(shard, []);
         let mut reader = Reader::new(self.write_over(&STALE, &keys, arguments).await?)?;
         reader.time()?;
-        let forgotten = reader.count()?;
+        let (forgotten, server) = (reader.count()?, reader.text()?);
         let mut departures = Vec::new();
         while !reader.is_done() {
             let (noted, user, name, listed) =
@@ -161,10 +161,13 @@ impl Inner {
             let roster = roster_of(&name).ok_or_else(|| unexpected(&name))?;
             departures.push(Departure { noted, user, roster, listed });
         }
-        let more = forgotten.max(departures.len()) >= portion;
+        let mut more = forgotten.max(departures.len()) >= portion;
         if !departures.is_empty() {
             let looked = departures.into_iter().map(|departure| self.look_for(departure));
             self.unlist_all(shard, &try_join_all(looked).await?).await?;
+        }
+        if !server.is_empty() {
+            more |= self.list_again(shard, server).await?;
         }
         if shard == Shard(0) {
             let mut arguments = Arguments::default();
