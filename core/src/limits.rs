@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Clocks of token issuers may run ahead of the store's by this much before `nbf` refuses.
 pub const TOKEN_LEEWAY: Duration = Duration::from_secs(30);
-/// A store that answered nothing for this long is told to edges as out of reach, and views as stale.
+/// A store that answered nothing for this long, or kept no lease, is told to edges as out of reach, and views
+/// as stale.
 pub const STORE_REACHED_WITHIN: Duration = Duration::from_secs(5);
 /// An answer that did not come within this span counts as lost: read again and decide again.
 pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(10);

@@ -327,7 +327,8 @@ pub enum Command {
         user: UserId,
     },
     /// Rosters in which a user may be, in the order in which they were listed; may over-report, never
-    /// under-reports: an entry is written before the commit that adds the member. Answer:
+    /// under-reports: an entry is written before the commit that adds the member. A store that keeps users
+    /// apart from rosters, and loses what it keeps of them alone, lists all again by [`Command::Tidy`]. Answer:
     /// [`Outcome::RoomsOf`].
     RoomsOf {
         /// Who.
@@ -359,7 +360,8 @@ pub enum Command {
         count: usize,
     },
     /// Forgets a portion of what is kept beside rosters and is old: last-seen times, entries of
-    /// `RoomsOf` whose member went, ended revocations. Answer: [`Outcome::Tidied`].
+    /// `RoomsOf` whose member went, ended revocations. Lists again those of whom entries may be lost. Answer:
+    /// [`Outcome::Tidied`].
     Tidy {
         /// Of which part: shards of users are numbered like those of rosters.
         shard: Shard,

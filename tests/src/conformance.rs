@@ -85,6 +85,8 @@ pub enum Fault {
     LoseCommand,
     /// The store takes no writes, or takes them again.
     ReadOnly(bool),
+    /// The store has no memory left for what is written, or has it again.
+    Full(bool),
     /// The store cannot be reached, or can again.
     Unavailable(bool),
     /// Each command takes so long to arrive.
@@ -224,6 +226,7 @@ macro_rules! conformance {
             faults::a_lost_command_was_not_carried_out,
             faults::repeating_is_harmless,
             faults::a_read_only_store_says_so,
+            faults::a_full_store_takes_no_turn_and_nobody_in,
             faults::an_unreachable_store_does_nothing,
             faults::a_slow_store_is_late_and_right,
         }

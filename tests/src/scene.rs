@@ -2,18 +2,20 @@
 //! leave unseen.
 
 use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use presence_client::watch::RoomOptions;
 use presence_client::{Client, ClientSettings, Deps, RoomChange};
+use presence_model::claim::Action;
 use presence_model::id::RoomId;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use tokio::time::Instant;
 
 use crate::fleet::{Fleet, Person};
-use crate::procs::{CoreOptions, Keys, Process, Timers, core_with};
+use crate::procs::{CoreOptions, EdgeOptions, Keys, Process, Timers, core_with, edge_with};
 use crate::redis::{Proxy, Server, ServerOptions, Weather};
 
 /// The room of every scene.
@@ -131,14 +133,8 @@ impl Seen {
     }
 }
 
-/// One Redis behind a proxy, cores, one edge with people, a witness at each core.
-pub struct Scene {
-    /// What happens between cores and server.
-    pub weather: Weather,
-    /// The way to the server.
-    pub proxy: Proxy,
-    /// The server.
-    pub server: Server,
+/// Cores over a store, one edge with people, a witness at each core.
+pub struct Cast {
     /// The cores.
     pub cores: Vec<Process>,
     /// The edge.
@@ -148,21 +144,18 @@ pub struct Scene {
     /// Who is there.
     pub there: BTreeSet<String>,
     keys: Arc<Keys>,
+    store: String,
     came: usize,
 }
 
-impl Scene {
+impl Cast {
     /// `people` are there, everybody has seen them, and the hold of the first start is over.
     ///
     /// # Errors
     /// When something does not come up.
-    pub async fn set(cores: usize, people: usize, options: ServerOptions) -> anyhow::Result<Self> {
-        let server = Server::start(options).await?;
-        let weather = Weather::default();
-        let proxy = Proxy::start(server.port(), &weather)?;
+    pub async fn set(cores: usize, people: usize, store: &str) -> anyhow::Result<Self> {
         let keys = Arc::new(Keys::generate()?);
-        let options =
-            CoreOptions { store: Some(format!("redis://{}", proxy.address())), ..CoreOptions::default() };
+        let options = CoreOptions { store: Some(store.to_owned()), ..CoreOptions::default() };
         let started: anyhow::Result<Vec<Process>> =
             (0..cores).map(|_| core_with(&options, &keys, &TIMERS)).collect();
         let cores = started?;
@@ -170,12 +163,29 @@ impl Scene {
         let fleet = Fleet::start("edge", &addresses, Arc::clone(&keys), TIMERS);
         let witnesses =
             addresses.iter().map(|address| Witness::start(address)).collect::<anyhow::Result<_>>()?;
-        let there = BTreeSet::new();
-        let mut scene = Self { weather, proxy, server, cores, fleet, witnesses, there, keys, came: 0 };
-        scene.come(people).await?;
-        scene.everybody_sees(WITHIN).await?;
+        let (there, store) = (BTreeSet::new(), store.to_owned());
+        let mut cast = Self { cores, fleet, witnesses, there, keys, store, came: 0 };
+        cast.come(people).await?;
+        cast.everybody_sees(WITHIN).await?;
         tokio::time::sleep(TIMERS.lease_ttl).await;
-        Ok(scene)
+        Ok(cast)
+    }
+
+    /// A token for the room.
+    ///
+    /// # Errors
+    /// When the name is out of bounds.
+    pub fn token(&self, user: &str, action: Action) -> anyhow::Result<String> {
+        self.keys.token(user, ROOM, action)
+    }
+
+    /// Starts a real edge that knows all cores.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_edge(&self, name: &str) -> anyhow::Result<Process> {
+        let cores = self.cores.iter().map(|core| core.address("grpc")).collect();
+        edge_with(name, &EdgeOptions { cores, ..EdgeOptions::default() }, &self.keys, &TIMERS)
     }
 
     /// More people come.
@@ -238,11 +248,50 @@ impl Scene {
     /// # Errors
     /// When it does not come up.
     pub fn add_core(&mut self) -> anyhow::Result<()> {
-        let store = Some(format!("redis://{}", self.proxy.address()));
-        let core = core_with(&CoreOptions { store, ..CoreOptions::default() }, &self.keys, &TIMERS)?;
+        let options = CoreOptions { store: Some(self.store.clone()), ..CoreOptions::default() };
+        let core = core_with(&options, &self.keys, &TIMERS)?;
         self.witnesses.push(Witness::start(&core.address("grpc"))?);
         self.cores.push(core);
         Ok(())
+    }
+}
+
+/// A cast over one Redis behind a proxy.
+pub struct Scene {
+    /// What happens between cores and server.
+    pub weather: Weather,
+    /// The way to the server.
+    pub proxy: Proxy,
+    /// The server.
+    pub server: Server,
+    cast: Cast,
+}
+
+impl Scene {
+    /// As [`Cast::set`], over a server of its own.
+    ///
+    /// # Errors
+    /// When something does not come up.
+    pub async fn set(cores: usize, people: usize, options: ServerOptions) -> anyhow::Result<Self> {
+        let server = Server::start(options).await?;
+        let weather = Weather::default();
+        let proxy = Proxy::start(server.port(), &weather)?;
+        let cast = Cast::set(cores, people, &format!("redis://{}", proxy.address())).await?;
+        Ok(Self { weather, proxy, server, cast })
+    }
+}
+
+impl Deref for Scene {
+    type Target = Cast;
+
+    fn deref(&self) -> &Cast {
+        &self.cast
+    }
+}
+
+impl DerefMut for Scene {
+    fn deref_mut(&mut self) -> &mut Cast {
+        &mut self.cast
     }
 }
 

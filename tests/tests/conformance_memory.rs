@@ -63,6 +63,7 @@ impl Harness for Memory {
             Fault::LoseAnswer => store.set_weather(|weather| weather.lose_answers = 1),
             Fault::LoseCommand => store.set_weather(|weather| weather.lose_commands = 1),
             Fault::ReadOnly(read_only) => store.set_weather(|weather| weather.read_only = read_only),
+            Fault::Full(full) => store.set_weather(|weather| weather.full = full),
             Fault::Unavailable(is_away) => store.set_weather(|weather| {
                 weather.unavailable = is_away.then(|| "cut by the test".to_owned());
             }),

@@ -202,6 +202,9 @@ const MUTANTS: &[Mutant] = mutants! {
          "known.link == link and known.broken or now", "now",
          edges::a_broken_link_keeps_its_time)
     "turn.lua":
+        ("does not ask whether a renewal has room",
+         "redis.call('ZADD', LEASES, 'XX', 'GT', 0, '')", "",
+         faults::a_full_store_takes_no_turn_and_nobody_in)
         ("lets anybody finish a turn",
          "and holder == state.holder then finish()", "then finish()",
          turns::a_sweep_counts_from_its_start)
@@ -325,7 +328,7 @@ const MUTANTS: &[Mutant] = mutants! {
          audits::a_lost_record_is_made_good)
     "people.lua":
         ("lists nobody who came",
-         "if ARGV[i + 2] == 'came' then", "if false then",
+         "elseif what == 'came' then", "elseif false then",
          users::rooms_of_a_user_are_complete)
         ("does not see who comes and goes",
          "redis.call('ZADD', KEYS[1] .. ':seen', now, user)", "",

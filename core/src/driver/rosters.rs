@@ -222,7 +222,7 @@ impl Driver {
         }
     }
 
-    /// Nothing heard of the store for too long, or heard again.
+    /// Nothing heard of the store for too long, or nothing kept by it; or both again.
     pub(super) fn judge_staleness(&mut self) {
         if self.now.since(self.started) < STORE_REACHED_WITHIN {
             return;
@@ -231,7 +231,7 @@ impl Driver {
         if heard && self.rosters.stale.take().is_some() {
             self.freshness_changed(None);
         } else if !heard && self.rosters.stale.is_none() {
-            let silent = self.ops.last_success().map_or(Duration::ZERO, |at| self.now.since(at));
+            let silent = self.ops.last_kept().map_or(Duration::ZERO, |at| self.now.since(at));
             let since = self.clock.latest(self.now).map(|now| now.before(silent));
             self.rosters.stale = Some(since.unwrap_or_default());
             self.freshness_changed(None);

@@ -71,18 +71,19 @@ struct UnderWay {
 pub(super) struct StoreOps {
     next: u64,
     under_way: BTreeMap<StoreOp, UnderWay>,
-    last_success: Option<Mono>,
+    last_kept: Option<Mono>,
 }
 
 impl StoreOps {
-    /// Whether the store answered anything within the last 5 s.
+    /// Whether the store kept leases and looked for silence within the last 5 s: one that only answers reads,
+    /// for want of memory or as a replica, is of no use to edges, and what it shows is old.
     pub(super) fn reachable(&self, now: Mono) -> bool {
-        self.last_success.is_some_and(|at| now.since(at) <= STORE_REACHED_WITHIN)
+        self.last_kept.is_some_and(|at| now.since(at) <= STORE_REACHED_WITHIN)
     }
 
-    /// When the store answered last.
-    pub(super) fn last_success(&self) -> Option<Mono> {
-        self.last_success
+    /// When the store kept leases last.
+    pub(super) fn last_kept(&self) -> Option<Mono> {
+        self.last_kept
     }
 
     /// When the next command under way counts as lost.
@@ -139,7 +140,9 @@ impl Driver {
     pub(super) fn on_store(&mut self, op: StoreOp, result: Result<Outcome, StoreFault>) {
         let Some(done) = self.ops.under_way.remove(&op) else { return };
         if let Ok(outcome) = &result {
-            self.ops.last_success = Some(self.now);
+            if matches!(outcome, Outcome::Turn(_) | Outcome::Renewed { .. }) {
+                self.ops.last_kept = Some(self.now);
+            }
             if let (Some(shard), Some(time)) = (done.shard, time_of(outcome)) {
                 self.on_store_time(shard, time, done.asked);
             }

@@ -252,6 +252,35 @@ pub async fn a_read_only_store_says_so(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A store without room takes no turn: while leases cannot be raised nobody may be judged by them, not even by
+/// a turn that would make room first. Reads go on, and what was refused has not happened.
+pub async fn a_full_store_takes_no_turn_and_nobody_in(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    let bob = bench.bring_named("bob").await?;
+    bench.dismiss(&bob).await?;
+    // By then something is to be forgotten, which the next turn would do.
+    bench.advance(bench.remembers() + bench.ttl).await;
+    bench.renew(&[(ann.lease, bench.now().await? + bench.ttl)]).await?;
+    let before = (bench.lease(ann.lease).await?, bench.summary().await?);
+    let cid = bench.person("cid");
+    let join = cid.joins(&unread(&cid.user), bench.now().await?);
+    bench.provoke(Fault::Full(true)).await;
+    let refused = [
+        bench.turn(Ask::by(CORE)).await.map(drop),
+        bench.renew(&[(ann.lease, bench.now().await? + bench.ttl * 2)]).await.map(drop),
+        bench.commit_in(before.1.position.epoch, &bench.roster, vec![join.clone()]).await.map(drop),
+    ];
+    for refused in refused {
+        let fault = refused.expect_err("there is no room").downcast::<StoreFault>()?;
+        assert!(matches!(fault, StoreFault::Unavailable(_)), "{fault}");
+    }
+    assert_eq!((bench.lease(ann.lease).await?, bench.summary().await?), before);
+    bench.provoke(Fault::Full(false)).await;
+    bench.applied(join).await?;
+    assert_eq!(bench.summary().await?.count, 2);
+    Ok(())
+}
+
 /// A store that cannot be reached carries nothing out, and an error is not "unknown lease".
 pub async fn an_unreachable_store_does_nothing(bench: &Bench) -> anyhow::Result<()> {
     let ann = bench.bring_named("ann").await?;

@@ -152,6 +152,13 @@ impl RedisBench {
                 self.weather.read_only(is_read_only);
                 Ok(())
             }
+            Fault::Full(is_full) => {
+                let bytes = if is_full { "1" } else { "0" };
+                for server in self.parts.servers.lock().await.that_write() {
+                    let _: () = server.call(&["CONFIG", "SET", "maxmemory", bytes]).await?;
+                }
+                Ok(())
+            }
             Fault::Unavailable(is_away) => {
                 // Sentinels that see both servers away and one come back first would promote it.
                 if let Servers::Pair(pair) = &*self.parts.servers.lock().await {
@@ -357,15 +364,18 @@ impl Servers {
         }
     }
 
+    /// Every server that takes writes.
+    fn that_write(&self) -> Vec<&Server> {
+        match self {
+            Self::One { server, .. } => vec![server],
+            Self::Pair(pair) => vec![pair.master()],
+            Self::Cluster(cluster) => cluster.nodes().iter().collect(),
+        }
+    }
+
     /// What each server that takes writes holds.
     async fn copies(&self) -> anyhow::Result<Vec<Copy>> {
-        match self {
-            Self::One { server, .. } => Ok(vec![Copy::of(server).await?]),
-            Self::Pair(pair) => Ok(vec![Copy::of(pair.master()).await?]),
-            Self::Cluster(cluster) => {
-                futures::future::try_join_all(cluster.nodes().iter().map(Copy::of)).await
-            }
-        }
+        futures::future::try_join_all(self.that_write().into_iter().map(Copy::of)).await
     }
 }
 

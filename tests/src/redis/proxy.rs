@@ -118,7 +118,8 @@ impl Weather {
     }
 
     fn note_failed_script(&self, answer: &[u8]) {
-        if answer.starts_with(b"-") {
+        // One that a server without memory refuses is not at fault.
+        if answer.starts_with(b"-") && !answer.starts_with(b"-OOM") {
             let answer = String::from_utf8_lossy(answer).into_owned();
             if answer.contains("user_script") {
                 self.lock().failed_script = Some(answer);

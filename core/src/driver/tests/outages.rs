@@ -81,6 +81,28 @@ fn a_store_that_takes_no_writes_leaves_no_view_live() {
 }
 
 #[test]
+fn a_store_without_room_is_told_as_out_of_reach_though_it_answers() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    // The other core has no edge: nothing of it waits, and it sweeps as soon as it may.
+    let watch = world.watch(1, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.faults.no_writes = true;
+    world.run(secs(60));
+    let refused = world.try_join(edge, "bob", 1);
+    assert!(matches!(refused, Err(LinkRefusal::Unavailable { .. })), "{refused:?}");
+    let beat = world.edges[edge].beats().last().map(|(_, reachable)| *reachable);
+    assert_eq!(beat, Some(false));
+    assert!(matches!(world.watchers[&watch].freshness.last(), Some(Freshness::Stale { .. })));
+    world.faults.no_writes = false;
+    world.run(secs(120));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+    assert_eq!(world.watchers[&watch].freshness.last(), Some(&Freshness::Live));
+    assert!(world.edges[edge].unknown.is_empty());
+}
+
+#[test]
 fn a_rejoin_waits_for_the_store_where_an_arrival_is_refused() {
     let mut world = World::new();
     let edge = world.edge(0);

@@ -21,6 +21,8 @@ pub struct Weather {
     pub unavailable: Option<String>,
     /// The store takes no writes.
     pub read_only: bool,
+    /// The store has no memory left for what is written.
+    pub full: bool,
     /// Each command takes so long to arrive.
     pub delay: Duration,
     /// Of so many of the next writes the answer is lost: they are carried out.
@@ -138,6 +140,9 @@ impl Inner {
         }
         if is_write && state.weather.read_only {
             return Err(StoreFault::ReadOnly);
+        }
+        if is_write && state.weather.full {
+            return Err(StoreFault::Unavailable("no memory is left".to_owned()));
         }
         if is_write && take_one(&mut state.weather.lose_commands) {
             return Err(StoreFault::Unknown);
