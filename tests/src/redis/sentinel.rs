@@ -33,6 +33,18 @@ impl SentinelPair {
     /// # Errors
     /// When a binary is missing or does not come up.
     pub async fn start(options: &ServerOptions, weather: &Weather, sentinels: usize) -> anyhow::Result<Self> {
+        Self::start_each([options, options], weather, sentinels).await
+    }
+
+    /// The same, with a master and a replica that differ.
+    ///
+    /// # Errors
+    /// As [`SentinelPair::start`].
+    pub async fn start_each(
+        options: [&ServerOptions; 2],
+        weather: &Weather,
+        sentinels: usize,
+    ) -> anyhow::Result<Self> {
         for _ in 1..PORTS_TRIED_MAX {
             if let Ok(pair) = Self::try_start(options, weather, sentinels).await {
                 return Ok(pair);
@@ -41,12 +53,16 @@ impl SentinelPair {
         Self::try_start(options, weather, sentinels).await
     }
 
-    async fn try_start(options: &ServerOptions, weather: &Weather, sentinels: usize) -> anyhow::Result<Self> {
+    async fn try_start(
+        options: [&ServerOptions; 2],
+        weather: &Weather,
+        sentinels: usize,
+    ) -> anyhow::Result<Self> {
         let ports = [free_port()?, free_port()?];
         let proxies = [Proxy::start(ports[0], weather)?, Proxy::start(ports[1], weather)?];
         let options = |number: usize| {
             let announced = proxies[number].port().to_string();
-            options.clone().with(&[
+            options[number].clone().with(&[
                 "--replica-announce-ip",
                 "127.0.0.1",
                 "--replica-announce-port",
@@ -70,7 +86,7 @@ impl SentinelPair {
                 pair.proxies[0].port(),
                 DOWN_AFTER.as_millis(),
             );
-            pair.sentinels.push(Server::start_sentinel(port, &configuration).await?);
+            pair.sentinels.push(Server::start_sentinel(port, &configuration, false).await?);
         }
         pair.known(sentinels).await?;
         Ok(pair)
@@ -128,13 +144,40 @@ impl SentinelPair {
         if let Some(kept) = kept {
             kept.put_into(self.replica()).await?;
         }
-        self.promoted().await?;
-        self.master = 1 - self.master;
+        self.replace_dead_master().await?;
         let follows = self.master().port().to_string();
         let old = &mut self.servers[1 - self.master];
         old.restart(Data::Gone).await?;
         let _: () = old.call(&["REPLICAOF", "127.0.0.1", &follows]).await?;
         self.in_step().await
+    }
+
+    /// Cuts the replica off: it has all that the master has until now, and gets nothing more.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub async fn cut_replica_off(&self) -> anyhow::Result<()> {
+        self.in_step().await?;
+        // A master without a password refuses whoever comes with one.
+        let _: () = self.replica().call(&["CONFIG", "SET", "masterauth", "none"]).await?;
+        let _: i64 = self.master().call(&["CLIENT", "KILL", "TYPE", "replica"]).await?;
+        let cut = async {
+            while self.replica().info("replication", "master_link_status").await? == "up" {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(FAILED_OVER_WITHIN, cut).await.context("the replica is not cut off")?
+    }
+
+    /// Waits until the Sentinels have made the replica of a dead master the master.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub async fn replace_dead_master(&mut self) -> anyhow::Result<()> {
+        self.promoted().await?;
+        self.master = 1 - self.master;
+        Ok(())
     }
 
     /// Waits until the Sentinels name the replica as master, and it is one.

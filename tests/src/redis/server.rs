@@ -122,12 +122,15 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a Sentinel with this configuration.
-    pub(super) async fn start_sentinel(port: u16, configuration: &str) -> anyhow::Result<Self> {
+    /// Starts a Sentinel with this configuration; `is_tls`: on TLS only.
+    ///
+    /// # Errors
+    /// When `redis-sentinel` is not installed or does not come up.
+    pub async fn start_sentinel(port: u16, configuration: &str, is_tls: bool) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, configuration)?;
-        let options = ServerOptions::default();
+        let options = ServerOptions { is_tls, ..ServerOptions::default() };
         let arguments = vec![file.display().to_string(), "--sentinel".to_owned()];
         let child = spawn("redis-sentinel", &arguments, folder.path(), &options)?;
         let mut server = Self { child, binary: "redis-sentinel", port, folder, options };
