@@ -80,6 +80,7 @@ impl Oracle {
     }
 
     /// The lease in force and whether the session had been there. `granted` is when the store knew.
+    #[expect(clippy::too_many_lines, reason = "the rules of a join, one after the other")]
     pub(crate) fn join(
         &mut self,
         user: &UserId,

@@ -22,6 +22,7 @@ use crate::limits::TOKEN_LEEWAY;
 use crate::store::{Command, Commit, Outcome, StoreFault};
 
 /// What follows from one decision.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart as soon as it is made")]
 enum Decision {
     /// Commit this.
     Commit(Waiting, Box<Change>, Option<GrantDown>),
