@@ -13,6 +13,9 @@ pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(10);
 pub const STORE_RETRY: Duration = Duration::from_millis(500);
 /// A store clock that moved this much against our own has stepped.
 pub const CLOCK_STEP: Duration = Duration::from_secs(1);
+/// An epoch that a watcher names and that was minted further ahead of the store's clock is not believed, so
+/// that a mistaken watcher does not raise epochs beyond all clocks.
+pub const EPOCH_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Members in one commit: bounds the time a commit blocks the store. The rest waits for the next.
 pub const COMMIT_MEMBERS_MAX: usize = 128;

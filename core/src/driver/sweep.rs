@@ -18,7 +18,7 @@ use presence_model::time::{Mono, StoreTime};
 use super::Driver;
 use super::commits::{FoundBy, Work};
 use super::store_ops::Pending;
-use crate::limits::STORE_REACHED_WITHIN;
+use crate::limits::{CLOCK_STEP, EPOCH_AHEAD_MAX, STORE_REACHED_WITHIN};
 use crate::store::{Command, DueLease, HoldState, Outcome, StoreFault, TurnOutcome};
 
 /// A portion of a sweep being ended.
@@ -37,8 +37,14 @@ struct ShardSweep {
     asking: bool,
     mine: bool,
     portion: Option<Portion>,
+    /// When the turn under way, or the one before, was asked for.
+    asked: Mono,
+    /// The answer to it came so late that the clock may have stepped meanwhile.
+    doubted: bool,
     finished: Option<u64>,
     epoch: Option<Epoch>,
+    /// The highest epoch that a watcher has been at, if that is above all that turns told.
+    told: Option<Epoch>,
     hold: Option<HoldState>,
     /// Start of the last finished sweep, of whichever core.
     swept: Option<StoreTime>,
@@ -109,6 +115,17 @@ impl Sweep {
     pub(super) fn distrust(&mut self, shard: Shard, now: Mono) {
         if let Some(state) = self.shards.get_mut(&shard) {
             state.distrusted = true;
+            state.next = now;
+        }
+    }
+
+    /// A watcher has been at this epoch. If it is above that of the store, the store has lost its data and its
+    /// clock went back: the next turn mints one above both.
+    pub(super) fn told(&mut self, shard: Shard, epoch: Epoch, (store_now, now): (StoreTime, Mono)) {
+        let Some(state) = self.shards.get_mut(&shard) else { return };
+        let believed = epoch.minted_ms <= (store_now + EPOCH_AHEAD_MAX).0;
+        if believed && state.epoch.max(state.told).is_some_and(|known| known < epoch) {
+            state.told = Some(epoch);
             state.next = now;
         }
     }
@@ -187,6 +204,7 @@ impl Driver {
         let state = self.sweep.shards.entry(shard).or_default();
         state.asking = true;
         state.stepped = state.distrusted;
+        state.asked = self.now;
         let command = Command::Turn {
             shard,
             holder: self.settings.holder,
@@ -195,7 +213,7 @@ impl Driver {
             smallest_ttl: timings.lease_ttl_min,
             takeover: timings.takeover(),
             stepped: state.stepped,
-            known: state.epoch,
+            known: state.epoch.max(state.told),
             portion: SWEEP_PORTION_MAX,
         };
         self.ask(command, Pending::Turn(shard));
@@ -214,6 +232,12 @@ impl Driver {
         if state.stepped || !state.distrusted {
             state.distrusted = false;
             state.next = self.now + if turn.mine { timings.sweep_tick } else { timings.turn_look };
+        }
+        // Of two in a row only the first is doubted, so that a store that is always slow is swept.
+        let waited = self.now.since(state.asked);
+        state.doubted = waited > CLOCK_STEP && !state.doubted;
+        if state.doubted {
+            state.next = self.now;
         }
         state.answered = self.now;
         state.mine = turn.mine;
@@ -237,6 +261,7 @@ impl Driver {
         let new_hold =
             turn.hold.is_some() && state.hold.map(|hold| hold.since) != turn.hold.map(|hold| hold.since);
         state.epoch = Some(turn.epoch);
+        state.told = state.told.filter(|told| *told > turn.epoch);
         state.hold = turn.hold;
         state.turned = turn.now;
         let changed = held(state) != before;
@@ -256,7 +281,9 @@ impl Driver {
     /// Ends what is due, member by member; what silence cannot prove now stays.
     fn end_due(&mut self, shard: Shard, turn: TurnOutcome) {
         let Some(state) = self.sweep.shards.get_mut(&shard) else { return };
-        let (distrusted, hold) = (state.distrusted, turn.hold.map(|hold| hold.since));
+        // Whether the clock stepped back during a long wait, and what is due is not, the next turn tells.
+        let distrusted = state.distrusted || state.doubted;
+        let hold = turn.hold.map(|hold| hold.since);
         let full = turn.due.len() >= SWEEP_PORTION_MAX;
         let stands = |due: &Due| match due.cause {
             DueCause::TokenEnd => true,

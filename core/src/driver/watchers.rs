@@ -137,6 +137,18 @@ impl Driver {
         }
     }
 
+    /// Where a watcher is, as it says itself, may be above all that the store knows any more.
+    fn hear_of_epochs(&mut self, open: &OpenRoom) {
+        for region in &self.regions {
+            let Some(at) = open.cursor.as_ref().and_then(|cursor| cursor.get(region)) else { continue };
+            let roster = Roster { region: region.clone(), room: open.room.clone() };
+            let shard = self.shard(&roster);
+            if let Some(store_now) = self.clock.estimate(shard, self.now) {
+                self.sweep.told(shard, at.epoch, (store_now, self.now));
+            }
+        }
+    }
+
     fn open_room(&mut self, key: WatchKey, open: OpenRoom) {
         let Some(watch) = self.watchers.watches.get(&key) else { return };
         let room = open.room.clone();
@@ -158,6 +170,7 @@ impl Driver {
             (region.clone(), Place::new(get(&open.cursor), get(&open.at_least), get(&open.recall)))
         };
         let places = regions.iter().map(place).collect();
+        self.hear_of_epochs(&open);
         let level = open.level;
         let watched = Watched { open, regions: places, count: None, not_before: self.now };
         let again = self.watchers.watches.get_mut(&key).and_then(|watch| {

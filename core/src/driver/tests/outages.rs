@@ -1,9 +1,12 @@
 //! What the store does to us, and what must be seen of it.
 
 use presence_model::link::LinkRefusal;
+use presence_model::position::Position;
 use presence_model::replica::Freshness;
 
-use super::world::{World, ms, secs};
+use super::world::{World, ms, room, secs};
+use crate::driver::WatchKey;
+use crate::limits::EPOCH_AHEAD_MAX;
 use crate::store::memory::Upheaval;
 
 #[test]
@@ -184,6 +187,87 @@ fn a_clock_that_steps_ends_nobody() {
         world.run(secs(50));
         assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-bob connection_lost"], "step {step} ms");
         assert!(world.edges[edges[0]].unknown.is_empty());
+    }
+}
+
+#[test]
+fn an_outage_that_a_step_of_the_clock_hides_ends_nobody_who_could_not_come_back() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    let ann = world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.release(edge, ann.lease);
+    world.run(secs(1));
+    world.faults.hold_back = Some(0);
+    // By its own clock the store was away for 11.5 s, and the answer that took 9.5 s proves no step of 9 s.
+    world.run(ms(20_500));
+    world.skew_ms = -9_000;
+    world.let_go();
+    world.run(secs(30));
+    assert_eq!(world.watchers[&watch].shown(), ["ann"], "held: her grace ran out while nobody could join");
+    world.run(secs(30));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann connection_lost"]);
+}
+
+#[test]
+fn a_store_that_is_always_slow_is_swept_all_the_same() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    let ann = world.join(edge, "ann", 1);
+    world.release(edge, ann.lease);
+    world.faults.slow = ms(1_200);
+    world.run(secs(20));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann connection_lost"]);
+}
+
+/// A store that lost its data and whose clock went back, at a core that knows nothing of before: what a
+/// watcher that was here before has of it. The epoch that the watcher names was minted so far ahead of now.
+fn after_a_loss_with_the_clock_behind(named_ahead_ms: Option<u64>) -> (Position, Position, Vec<String>) {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    let mut had = world.unwatch(watch);
+    world.sleep(0, true);
+    world.skew_ms = -60_000;
+    let now = world.store_now();
+    world.store.suffer(Upheaval::RestartEmpty, now);
+    let core = world.start_core();
+    world.run(secs(2));
+    let mut before = had.position().unwrap();
+    if let Some(ahead_ms) = named_ahead_ms {
+        before.epoch.minted_ms = world.store_now().0 + ahead_ms;
+        had.copies.clear();
+        world.resume_from(core, 2, had, before);
+    } else {
+        world.resume(core, 2, had);
+    }
+    world.run(secs(2));
+    let other = world.edge(core);
+    world.join(other, "bob", 1);
+    world.run(secs(1));
+    let watcher = &world.watchers[&WatchKey(2)];
+    (before, watcher.copies[&room("r")].position().unwrap(), watcher.saw.clone())
+}
+
+#[test]
+fn a_store_that_lost_its_data_and_its_time_is_taken_above_where_watchers_have_been() {
+    let (before, after, saw) = after_a_loss_with_the_clock_behind(None);
+    assert!(after.epoch > before.epoch, "{before} then {after}");
+    assert_eq!(saw, ["+bob"], "and is not dropped as old: Ann, who is unconfirmed, stays while it is held");
+}
+
+#[test]
+fn an_epoch_that_no_clock_can_have_minted_is_not_believed() {
+    let day = presence_model::time::millis(EPOCH_AHEAD_MAX);
+    // A core knows that clock by a round trip or so.
+    for (ahead, believed) in [(day - 5, true), (day, true), (day + 5, false)] {
+        let (named, after, saw) = after_a_loss_with_the_clock_behind(Some(ahead));
+        assert_eq!(after.epoch > named.epoch, believed, "{ahead} ms ahead");
+        assert_eq!(saw, ["+bob"]);
     }
 }
 

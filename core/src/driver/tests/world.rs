@@ -72,6 +72,8 @@ pub(super) struct Faults {
     pub(super) lose_commits: usize,
     /// The store answers reads and refuses writes.
     pub(super) no_writes: bool,
+    /// Each answer takes so much longer.
+    pub(super) slow: Duration,
     /// Revocations that are lost on the way.
     pub(super) lose_revocations: usize,
     /// Commands of these cores are held back on the way.
@@ -349,7 +351,7 @@ impl World {
         if is_commit && take_one(&mut self.faults.lose_commit_answers) {
             result = Err(StoreFault::Unknown);
         }
-        self.schedule(WAY, Event::Answers(core, op, result));
+        self.schedule(WAY + self.faults.slow, Event::Answers(core, op, result));
         if is_write {
             self.wake_tails();
         }

@@ -141,8 +141,23 @@ impl World {
 
     /// The same watcher comes again, at another core perhaps, with what it has.
     pub(in crate::driver::tests) fn resume(&mut self, core: usize, key: u64, had: Watcher) -> WatchKey {
+        let at = had.position();
+        self.resume_at(core, key, (had, at))
+    }
+
+    /// The same, which names another position than it has.
+    pub(in crate::driver::tests) fn resume_from(
+        &mut self,
+        core: usize,
+        key: u64,
+        had: Watcher,
+        at: Position,
+    ) -> WatchKey {
+        self.resume_at(core, key, (had, Some(at)))
+    }
+
+    fn resume_at(&mut self, core: usize, key: u64, (had, cursor): (Watcher, Option<Position>)) -> WatchKey {
         let key = WatchKey(key);
-        let cursor = had.position();
         let fresh = Watcher { core, copies: had.copies, ..Watcher::default() };
         self.watchers.insert(key, fresh);
         self.input(core, Input::WatchOpened(key));
