@@ -16,6 +16,7 @@ use smol_str::SmolStr;
 
 use self::cores::{Cores, Fault};
 use super::rooms::Wanted;
+use super::table::Unsaid;
 use super::{CoreAddress, Cx, Effect, Hub};
 
 /// A core that was not heard for so many beats is left for the next.
@@ -253,6 +254,7 @@ impl Hub {
             LinkDown::RenewAll { within } => {
                 let leases = self.all_leases();
                 self.renewals.all(leases, within, cx.now);
+                self.say_news_again(cx);
             }
             LinkDown::EndLease { lease, reason } => self.lease_ended(lease, reason, cx),
             LinkDown::Drain => self.leave(Fault::Drained, cx),
@@ -279,6 +281,7 @@ impl Hub {
         }
         let leases = self.all_leases();
         self.renewals.all(leases, self.timings.renew_all_within, cx.now);
+        self.say_news_again(cx);
         self.rearm_all(cx.now);
     }
 
@@ -301,6 +304,27 @@ impl Hub {
             self.leave_for_better(cx);
         } else if cx.now.since(since) >= self.timings.heartbeat && !self.renewals.is_overdue(cx.now) {
             self.link.cores.proved();
+        }
+    }
+
+    /// Whoever asks for all renewals may have lost what was committed last: what was said of sessions within the
+    /// last ttl is said again. What is stored already is no update.
+    fn say_news_again(&mut self, cx: &mut Cx<'_>) {
+        let (ttl, now) = (self.timings.lease_ttl, cx.now);
+        let mut news = Vec::new();
+        for (key, conn) in self.conns.iter() {
+            for stay in &conn.stays {
+                let said = stay.session.as_deref().map(|session| session.said_within(ttl, now));
+                if said.is_some_and(Unsaid::any) {
+                    news.push((key, stay.room));
+                }
+            }
+        }
+        for (key, room) in news {
+            if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) {
+                session.unsaid = session.unsaid.and(session.said_within(ttl, now));
+                self.say_update(key, room, cx);
+            }
         }
     }
 

@@ -110,6 +110,9 @@ pub(super) struct Session {
     /// The update under way: one at a time, later ones wait in `unsaid`.
     pub(super) updating: Option<RequestId>,
     pub(super) unsaid: Unsaid,
+    /// What was said of it lately, and when the last of that was: a store that loses its latest commits is
+    /// told again.
+    pub(super) said: (Unsaid, Mono),
 }
 
 /// What of a session the core is still to be told.
@@ -123,6 +126,14 @@ pub(super) struct Unsaid {
 impl Unsaid {
     pub(super) fn any(self) -> bool {
         self.status || self.state || self.token
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            status: self.status || other.status,
+            state: self.state || other.state,
+            token: self.token || other.token,
+        }
     }
 }
 
@@ -143,6 +154,12 @@ impl Session {
             Standing::Joined { lease, .. } => Some(lease),
             Standing::Joining { .. } | Standing::Lost { .. } => None,
         }
+    }
+
+    /// What was said of it within this span.
+    pub(super) fn said_within(&self, span: Duration, now: Mono) -> Unsaid {
+        let (said, at) = self.said;
+        if now.since(at) <= span { said } else { Unsaid::default() }
     }
 }
 

@@ -126,6 +126,7 @@ impl Hub {
             return;
         };
         let unsaid = std::mem::take(&mut session.unsaid);
+        session.said = (unsaid.and(session.said_within(self.timings.lease_ttl, cx.now)), cx.now);
         let mut up = LinkUp::Update {
             request: RequestId(0),
             lease,

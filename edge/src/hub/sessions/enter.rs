@@ -120,6 +120,7 @@ impl Hub {
             standing: Standing::Joining { request, old: None },
             updating: None,
             unsaid: Unsaid::default(),
+            said: (Unsaid::default(), Mono::default()),
         };
         if watch {
             self.warm(room, &since, cx.now);

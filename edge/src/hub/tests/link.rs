@@ -166,6 +166,41 @@ fn every_link_and_every_call_renews_all_spread_over_its_span() {
     assert_eq!(world.take_renewed().len(), 50);
 }
 
+/// Updates since the last look, as (status, state, token), answered.
+fn updates(world: &mut World) -> Vec<(bool, bool, bool)> {
+    let mut said = Vec::new();
+    for up in std::mem::take(&mut world.up) {
+        if let LinkUp::Update { request, status, state, token, .. } = up {
+            said.push((status.is_some(), state.is_some(), token.is_some()));
+            world.down(LinkDown::Done { request, outcome: Ok(None) });
+        }
+    }
+    said
+}
+
+#[test]
+fn what_was_said_within_a_ttl_is_said_again_to_whoever_may_have_lost_it() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    let renew_all = LinkDown::RenewAll { within: Duration::from_secs(2) };
+    world.down(renew_all.clone());
+    assert_eq!(updates(&mut world), [], "her join said it all");
+    world.say(key, "ann", r#"{"t":"update","room":"r","status":"busy"}"#);
+    assert_eq!(updates(&mut world), [(true, false, false)]);
+    world.down(renew_all.clone());
+    assert_eq!(updates(&mut world), [(true, false, false)], "a store that lost its latest commits");
+    world.give(Input::LinkLost);
+    world.pass_ms(1_000);
+    world.link();
+    assert_eq!(updates(&mut world), [(true, false, false)], "it may have lost them meanwhile");
+    for _ in 0..46 {
+        world.live_ms(1_000, &[key]);
+        world.take_renewed();
+    }
+    world.down(renew_all);
+    assert_eq!(updates(&mut world), [], "stored long ago");
+}
+
 #[test]
 fn a_core_that_goes_is_left_with_a_word_and_renewals_go_on() {
     let mut world = World::linked();
