@@ -203,7 +203,7 @@ const MUTANTS: &[Mutant] = mutants! {
          edges::a_broken_link_keeps_its_time)
     "turn.lua":
         ("does not ask whether a renewal has room",
-         "redis.call('ZADD', LEASES, 'XX', 'GT', 0, '')", "",
+         "redis.call('SETRANGE', key('room'), 0, '')", "",
          faults::a_full_store_takes_no_turn_and_nobody_in)
         ("lets anybody finish a turn",
          "and holder == state.holder then finish()", "then finish()",

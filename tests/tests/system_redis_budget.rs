@@ -144,7 +144,7 @@ async fn renewals_are_merged_and_the_background_does_not_grow() -> anyhow::Resul
     let joins = more
         .iter()
         .enumerate()
-        .map(|(number, fleet)| fleet.join(Person::crowd("user", 25_000 + number * each, each, 10), WITHIN));
+        .map(|(number, fleet)| fleet.join(Person::crowd("other", number * each, each, 10), WITHIN));
     futures::future::try_join_all(joins).await?;
     fleets.extend(more);
     until_leases_are(&server, present).await?;

@@ -44,9 +44,9 @@ local function judge()
   return gap * 3 > smallest_ttl and 'sweep_gap' or nil
 end
 
--- Changes nothing, and is refused when a renewal would be: a server without room lets a script that removes
--- something first go on, and would look swept while nobody can raise a deadline.
-redis.call('ZADD', LEASES, 'XX', 'GT', 0, '')
+-- Changes nothing, and is refused for want of memory as a renewal is: a server without room lets a script that
+-- removes something first go on, and would look swept while nobody can raise a deadline.
+redis.call('SETRANGE', key('room'), 0, '')
 
 local is_changed = settle(known, random)
 if not is_changed and finished ~= '' and finished == state.turn and holder == state.holder then finish() end
