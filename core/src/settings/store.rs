@@ -152,6 +152,9 @@ impl StoreTable {
             };
             checks.wrong(path, "alone".to_owned(), format!("goes with {other}"));
         }
+        if let Some(user) = self.user.as_ref().filter(|_| self.password_file.is_none()) {
+            checks.wrong("store.user", format!("{user:?}"), "goes with store.password_file".to_owned());
+        }
         let has_tls_files = self.ca_file.is_some() || self.cert_file.is_some();
         if has_tls_files && url.as_ref().is_ok_and(|url| !url.is_tls) {
             let rule = "must start with rediss if store.ca_file or store.cert_file is set".to_owned();
@@ -229,6 +232,10 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(mistakes.lines().count(), 4, "{mistakes}");
         assert!(!mistakes.contains("hidden-word"), "{mistakes}");
+        let alone =
+            StoreTable { url: "redis://h:1".into(), user: Some("presence".into()), ..StoreTable::default() };
+        let (_, mistakes) = read(&alone);
+        assert!(mistakes.contains("store.user = \"presence\": goes with store.password_file"), "{mistakes}");
         let (settings, mistakes) = read(&StoreTable::default());
         assert!(settings.is_none() && mistakes.is_empty());
     }
