@@ -47,6 +47,20 @@ pub enum Freshness {
     },
 }
 
+impl Freshness {
+    /// Whether the region cannot be heard.
+    #[must_use]
+    pub const fn is_stale(self) -> bool {
+        matches!(self, Self::Stale { .. })
+    }
+
+    /// Whether it is to be told to whoever was told `before`: what is stale stays so, whoever says since when.
+    #[must_use]
+    pub fn is_news_after(self, before: Option<Self>) -> bool {
+        before != Some(self) && !(self.is_stale() && before.is_some_and(Self::is_stale))
+    }
+}
+
 /// How far a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {

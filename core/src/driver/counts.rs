@@ -22,8 +22,6 @@ struct Counted {
     watchers: BTreeSet<WatchKey>,
     /// The number, and where the roster was then.
     known: Option<(Position, u64)>,
-    /// Since when it is not known, or may be another meanwhile, if so.
-    since: Mono,
     /// Tells answers to this state from those to a former one.
     serial: u64,
 }
@@ -32,8 +30,8 @@ struct Counted {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     counted: BTreeMap<Roster, Counted>,
-    /// Those whose number is not known, or may be another meanwhile.
-    behind: BTreeSet<Roster>,
+    /// Those whose number is not known, or may be another meanwhile, and since when.
+    behind: BTreeMap<Roster, Mono>,
     /// Of these, those to be asked for, and not before.
     queue: BTreeSet<(Mono, Roster)>,
     /// Of these, those that are asked for, at most [`LOADS_MAX`].
@@ -49,19 +47,23 @@ impl Counts {
 
     /// Whether all that this watcher counts is up to date, but for what is not since `late` or longer.
     pub(super) fn serves(&self, watch: WatchKey, late: Option<Mono>) -> bool {
-        let behind = self.behind.iter().filter_map(|roster| self.counted.get(roster));
-        behind.filter(|counted| Some(counted.since) > late).all(|counted| !counted.watchers.contains(&watch))
+        let mut owed = self.behind.iter().filter(|(_, since)| Some(**since) > late);
+        owed.all(|(roster, _)| !self.is_watched(roster, watch))
     }
 
     /// Since when a number is not known, or may be another.
     pub(super) fn behind_since(&self, roster: &Roster) -> Option<Mono> {
-        self.behind.contains(roster).then(|| self.counted.get(roster).map(|counted| counted.since))?
+        self.behind.get(roster).copied()
     }
 
     /// What this watcher counts and is not up to date since `late` or longer.
     pub(super) fn late(&self, watch: WatchKey, late: Option<Mono>) -> impl Iterator<Item = &Roster> {
-        let of = move |counted: &Counted| Some(counted.since) <= late && counted.watchers.contains(&watch);
-        self.behind.iter().filter(move |roster| self.counted.get(*roster).is_some_and(of))
+        let late = self.behind.iter().filter(move |(_, since)| Some(**since) <= late);
+        late.map(|(roster, _)| roster).filter(move |roster| self.is_watched(roster, watch))
+    }
+
+    fn is_watched(&self, roster: &Roster, watch: WatchKey) -> bool {
+        self.counted.get(roster).is_some_and(|counted| counted.watchers.contains(&watch))
     }
 
     /// Who watches the number of members of the rosters of a shard, or of all.
@@ -80,9 +82,7 @@ impl Counts {
         let Some(counted) = self.counted.get_mut(roster) else { return };
         counted.serial = self.serial;
         self.asking.remove(roster);
-        if self.behind.insert(roster.clone()) {
-            counted.since = now;
-        }
+        self.behind.entry(roster.clone()).or_insert(now);
         self.queue.insert((at, roster.clone()));
     }
 
@@ -101,8 +101,7 @@ impl Driver {
             return;
         }
         let watchers = BTreeSet::from([watch]);
-        let (shard, since) = (self.shard(roster), self.now);
-        let counted = Counted { shard, watchers, known: None, since, serial: 0 };
+        let counted = Counted { shard: self.shard(roster), watchers, known: None, serial: 0 };
         self.counts.counted.insert(roster.clone(), counted);
         self.counts.ask_again(roster, (self.now, self.now));
     }
@@ -132,7 +131,7 @@ impl Driver {
         {
             let Some(counted) = self.counts.counted.get(&roster) else { continue };
             let pending = Pending::Count(roster.clone(), counted.serial);
-            if self.counts.behind.contains(&roster) && self.counts.asking.insert(roster.clone()) {
+            if self.counts.behind.contains_key(&roster) && self.counts.asking.insert(roster.clone()) {
                 self.ask(Command::Summary { roster }, pending);
             }
         }

@@ -49,8 +49,6 @@ struct Copy {
     replica: Replica,
     shard: Shard,
     sync: Sync,
-    /// Since when it is not in step, if it is not.
-    since: Mono,
     /// Tells answers to this state from those to a former one.
     serial: u64,
     /// Deltas that came while it was not in step.
@@ -67,8 +65,8 @@ struct Copy {
 #[derive(Debug, Default)]
 pub(super) struct Rosters {
     copies: BTreeMap<Roster, Copy>,
-    /// Those that are not in step.
-    behind: BTreeSet<Roster>,
+    /// Those that are not in step, and since when.
+    behind: BTreeMap<Roster, Mono>,
     idle: BTreeSet<(Mono, Roster)>,
     /// Those for which the store is asked, at most [`LOADS_MAX`](crate::limits::LOADS_MAX).
     asking: BTreeSet<Roster>,
@@ -93,20 +91,23 @@ impl Rosters {
 
     /// Whether everything this watcher watches is in step, but for copies that are not since `late` or longer.
     pub(super) fn serves(&self, watch: WatchKey, late: Option<Mono>) -> bool {
-        let behind = self.behind.iter().filter_map(|roster| self.copies.get(roster));
-        behind.filter(|copy| Some(copy.since) > late).all(|copy| !copy.watchers.contains(&watch))
+        let mut owed = self.behind.iter().filter(|(_, since)| Some(**since) > late);
+        owed.all(|(roster, _)| !self.is_watched(roster, watch))
     }
 
     /// Since when a copy is not in step.
     pub(super) fn behind_since(&self, roster: &Roster) -> Option<Mono> {
-        let copy = self.copies.get(roster)?;
-        (!matches!(copy.sync, Sync::InStep)).then_some(copy.since)
+        self.behind.get(roster).copied()
     }
 
     /// What this watcher watches and is not in step since `late` or longer.
     pub(super) fn late(&self, watch: WatchKey, late: Option<Mono>) -> impl Iterator<Item = &Roster> {
-        let of = move |copy: &Copy| Some(copy.since) <= late && copy.watchers.contains(&watch);
-        self.behind.iter().filter(move |roster| self.copies.get(*roster).is_some_and(of))
+        let late = self.behind.iter().filter(move |(_, since)| Some(**since) <= late);
+        late.map(|(roster, _)| roster).filter(move |roster| self.is_watched(roster, watch))
+    }
+
+    fn is_watched(&self, roster: &Roster, watch: WatchKey) -> bool {
+        self.copies.get(roster).is_some_and(|copy| copy.watchers.contains(&watch))
     }
 
     /// Since when nothing can be heard of the store.
@@ -158,7 +159,6 @@ impl Driver {
             replica: Replica::cold(),
             shard: self.shard(roster),
             sync: Sync::Waiting,
-            since: self.now,
             serial: 0,
             buffer: VecDeque::new(),
             overflowed: false,

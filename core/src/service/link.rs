@@ -4,13 +4,13 @@ use std::error::Error as _;
 use std::future::ready;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt as _};
 use presence_model::link::LinkUp;
 use presence_proto::status::ServiceError;
 use presence_proto::{convert, v1};
+use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -41,15 +41,18 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
         let first = first.map_err(|status| breach(&status).map_or(status, Status::from))?;
         let hello = convert::hello(first.ok_or_else(missing)?)?;
         tracing::info!(edge = %hello.edge, incarnation = %hello.incarnation, link = %hello.link, "an edge links");
-        if hello.region != self.0.region {
-            let (region, here) = (&hello.region, &self.0.region);
-            tracing::warn!(edge = %hello.edge, %region, %here, "an edge of another region is refused: see --region");
-        }
+        let (edge, region) = (hello.edge.clone(), hello.region.clone());
         let mut link =
             self.0.handle.open_link(hello).await.map_err(|_| Status::from(ServiceError::Draining))?;
         let events = link.take_events().expect("taken once");
         let over = CancellationToken::new();
         let (end, why) = oneshot::channel();
+        let here = self.0.region.clone();
+        let events = ReceiverStream::new(events).inspect(move |event| {
+            if let LinkEvent::Close(CloseReason::Region) = event {
+                tracing::warn!(%edge, %region, %here, "an edge of another region is refused: see --region");
+            }
+        });
         let outbound = outbound(events, why, over.clone());
         let reader = Reader { api: self.0.clone(), inbound, link, over, end };
         self.0.shutdown.spawn_one_of_many("link", reader.run());
@@ -60,12 +63,12 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
 /// What goes down, and behind it why the link is over; tells the reader when it is over, also when the
 /// transport drops it.
 fn outbound(
-    events: mpsc::Receiver<LinkEvent>,
+    events: impl Stream<Item = LinkEvent> + Send + 'static,
     mut why: oneshot::Receiver<ServiceError>,
     over: CancellationToken,
 ) -> BoxStream<'static, Result<v1::LinkResponse, Status>> {
     let guard = over.drop_guard();
-    let told = ReceiverStream::new(events).map(|event| match event {
+    let told = events.map(|event| match event {
         LinkEvent::Down(down) => Ok(down.into()),
         LinkEvent::Close(reason) => Err(close_status(reason)),
     });

@@ -322,7 +322,7 @@ impl Hub {
         }
         for (key, room) in news {
             if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) {
-                session.unsaid = session.unsaid.and(session.said_within(ttl, now));
+                session.unsaid = session.unsaid.with(session.said_within(ttl, now));
                 self.say_update(key, room, cx);
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use presence_model::claim::{Action, Claims, TokenRefusal, judge_time};
 use presence_model::id::{ConnectionId, RoomId};
-use presence_model::link::{Token, UnansweredJoin};
+use presence_model::link::Token;
 use presence_model::profile::{State, Status};
 use presence_model::reason::{ReleaseReason, RemovalReason};
 use presence_model::time::{Mono, StoreTime};
@@ -351,14 +351,7 @@ impl Hub {
         match standing {
             Standing::Joined { lease, .. } => self.leave_lease(lease, (self.rooms.name(room), user), cx),
             Standing::Joining { request, .. } | Standing::Lost { request: Some(request), .. } => {
-                let join = UnansweredJoin {
-                    room: self.rooms.name(room),
-                    user,
-                    session: session.id.clone(),
-                    generation: session.generation,
-                    connection,
-                    request,
-                };
+                let join = self.unanswered_join(request, (stay, session), connection);
                 if self.requests.was_said(request) {
                     self.requests.unwanted(request, join);
                 } else {

@@ -128,7 +128,8 @@ impl Unsaid {
         self.status || self.state || self.token
     }
 
-    pub(super) fn and(self, other: Self) -> Self {
+    /// This and that.
+    pub(super) fn with(self, other: Self) -> Self {
         Self {
             status: self.status || other.status,
             state: self.state || other.state,

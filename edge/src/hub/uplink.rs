@@ -126,7 +126,7 @@ impl Hub {
             return;
         };
         let unsaid = std::mem::take(&mut session.unsaid);
-        session.said = (unsaid.and(session.said_within(self.timings.lease_ttl, cx.now)), cx.now);
+        session.said = (unsaid.with(session.said_within(self.timings.lease_ttl, cx.now)), cx.now);
         let mut up = LinkUp::Update {
             request: RequestId(0),
             lease,
@@ -168,14 +168,25 @@ impl Hub {
         connection: ConnectionId,
     ) {
         if self.requests.was_said(request) {
-            self.unanswered.push(UnansweredJoin {
-                room: self.rooms.name(stay.room),
-                user: stay.user.clone(),
-                session: session.id.clone(),
-                generation: session.generation,
-                connection,
-                request,
-            });
+            let join = self.unanswered_join(request, (stay, session), connection);
+            self.unanswered.push(join);
+        }
+    }
+
+    /// A join whose answer nobody waits for, as the core is told of it.
+    pub(super) fn unanswered_join(
+        &self,
+        request: RequestId,
+        (stay, session): (&Stay, &Session),
+        connection: ConnectionId,
+    ) -> UnansweredJoin {
+        UnansweredJoin {
+            room: self.rooms.name(stay.room),
+            user: stay.user.clone(),
+            session: session.id.clone(),
+            generation: session.generation,
+            connection,
+            request,
         }
     }
 
@@ -240,14 +251,7 @@ impl Hub {
             && let Some(session) = stay.session.as_deref()
             && self.requests.was_said(id)
         {
-            let join = UnansweredJoin {
-                room: self.rooms.name(room),
-                user: stay.user.clone(),
-                session: session.id.clone(),
-                generation: session.generation,
-                connection: conn.id,
-                request: id,
-            };
+            let join = self.unanswered_join(id, (stay, session), conn.id);
             self.unanswered.push(join);
         }
         self.requests.remove(id);

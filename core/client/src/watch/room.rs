@@ -84,12 +84,6 @@ fn covers(known: Position, position: Position) -> bool {
     known.epoch == position.epoch && known.revision <= position.revision
 }
 
-/// Whether it is to be told: what is stale stays so, whoever says since when.
-fn is_news_of(before: Option<Freshness>, now: Freshness) -> bool {
-    let stale = |freshness| matches!(freshness, Freshness::Stale { .. });
-    before != Some(now) && !(stale(now) && before.is_some_and(stale))
-}
-
 /// When asking again may help.
 pub(super) fn retry_after(refusal: &WatchRefusal) -> Option<Duration> {
     match refusal {
@@ -172,7 +166,7 @@ impl Watched {
         let says_no_more = matches!(&event, RegionEvent::Delta(delta) if delta.from == delta.to);
         let before = (self.stand(), self.fresh(region));
         let applied = self.view.apply(region, event, now);
-        if let Some(freshness) = self.fresh(region).filter(|now| is_news_of(before.1, *now)) {
+        if let Some(freshness) = self.fresh(region).filter(|now| now.is_news_after(before.1)) {
             let (room, region) = (room.clone(), region.clone());
             effects.push(Effect::Event(Event::Freshness { room, region, freshness }));
         }
@@ -205,7 +199,7 @@ impl Watched {
         let fresh: Vec<Option<Freshness>> = self.view.regions().map(|(_, copy)| copy.fresh()).collect();
         self.view.cut(since);
         for ((region, copy), before) in self.view.regions().zip(fresh) {
-            if let Some(freshness) = copy.fresh().filter(|now| is_news_of(before, *now)) {
+            if let Some(freshness) = copy.fresh().filter(|now| now.is_news_after(before)) {
                 let (room, region) = (room.clone(), region.clone());
                 effects.push(Effect::Event(Event::Freshness { room, region, freshness }));
             }
@@ -246,8 +240,7 @@ impl Watched {
 
     /// A progress message came.
     pub(super) fn progress(&mut self, room: &RoomId, effects: &mut Vec<Effect>) {
-        let stale =
-            self.view.regions().any(|(_, copy)| matches!(copy.fresh(), Some(Freshness::Stale { .. })));
+        let stale = self.view.regions().any(|(_, copy)| copy.fresh().is_some_and(Freshness::is_stale));
         let Some(goals) = &mut self.goals else { return };
         goals.progress = goals.progress.map(|left| left.saturating_sub(1));
         if goals.progress == Some(0) && !stale {

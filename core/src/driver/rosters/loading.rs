@@ -94,13 +94,11 @@ impl Driver {
     fn wait_for_turn(&mut self, roster: &Roster, sync: Sync) {
         let serial = self.rosters.next_serial();
         let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
-        if matches!(std::mem::replace(&mut copy.sync, sync), Sync::InStep) {
-            copy.since = self.now;
-        }
+        copy.sync = sync;
         let former = std::mem::replace(&mut copy.serial, serial);
         copy.buffer.clear();
         copy.overflowed = false;
-        self.rosters.behind.insert(roster.clone());
+        self.rosters.behind.entry(roster.clone()).or_insert(self.now);
         self.rosters.asking.remove(roster);
         self.rosters.queue.remove(&(former, roster.clone()));
         self.rosters.queue.insert((serial, roster.clone()));

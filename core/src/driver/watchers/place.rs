@@ -88,19 +88,17 @@ impl Place {
         (freshness != Freshness::Live).then(|| self.tell(freshness)).flatten()
     }
 
-    /// What to say of freshness, if that was not said yet. What is stale stays so since it was told.
+    /// What to say of freshness, if that is news.
     pub(super) fn tell(&mut self, freshness: Freshness) -> Option<RegionEvent> {
-        let stale = |freshness| matches!(freshness, Freshness::Stale { .. });
-        if self.told == Some(freshness) || (self.is_stale() && stale(freshness)) {
-            return None;
-        }
-        self.told = Some(freshness);
-        Some(RegionEvent::Freshness(freshness))
+        freshness.is_news_after(self.told).then(|| {
+            self.told = Some(freshness);
+            RegionEvent::Freshness(freshness)
+        })
     }
 
     /// Whether its watcher knows it as stale: nothing else is promised of it.
     pub(super) fn is_stale(&self) -> bool {
-        matches!(self.told, Some(Freshness::Stale { .. }))
+        self.told.is_some_and(Freshness::is_stale)
     }
 
     /// Since when the store owes it an answer.
