@@ -11,7 +11,7 @@ mod sentinel;
 mod server;
 mod wire;
 
-pub use bench::{RedisBench, Shape};
+pub use bench::{RedisBench, Shape, turn};
 pub use certificates::{Certificates, Signed};
 pub use clock::FakeClock;
 pub use cluster::Cluster;

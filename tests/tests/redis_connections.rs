@@ -7,31 +7,20 @@ use presence_core::store::redis::{RedisSettings, RedisStore, Topology};
 use presence_core::store::{Command, LeaseStore, Outcome, StoreFault};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::time::StoreTime;
-use presence_tests::redis::{Cluster, Data, MASTER, Proxy, SentinelPair, Server, ServerOptions, Weather};
+use presence_tests::redis::{
+    Cluster, Data, MASTER, Proxy, SentinelPair, Server, ServerOptions, Weather, turn,
+};
 
 const SHARD: Shard = Shard(7);
+const TTL: Duration = Duration::from_secs(10);
 const BACK_WITHIN: Duration = Duration::from_secs(20);
 
 async fn connect(topology: Topology) -> anyhow::Result<RedisStore> {
     Ok(RedisStore::connect(RedisSettings::new(topology, 1)).await?)
 }
 
-fn turn() -> Command {
-    Command::Turn {
-        shard: SHARD,
-        holder: 1,
-        finished: None,
-        kept: Duration::from_secs(1),
-        smallest_ttl: Duration::from_secs(10),
-        takeover: Duration::from_secs(2),
-        stepped: false,
-        known: None,
-        portion: 1,
-    }
-}
-
 fn renew() -> Command {
-    let lease = LeaseId::mint(Duration::from_secs(10), SHARD, 1);
+    let lease = LeaseId::mint(TTL, SHARD, 1);
     Command::Renew { shard: SHARD, leases: vec![(lease, StoreTime(1))] }
 }
 
@@ -39,7 +28,7 @@ fn renew() -> Command {
 async fn back(store: &RedisStore) -> anyhow::Result<Vec<StoreFault>> {
     let mut faults = Vec::new();
     let back = async {
-        for command in [turn(), renew(), Command::Edges] {
+        for command in [turn(SHARD, TTL), renew(), Command::Edges] {
             while let Err(fault) = store.execute(command.clone()).await {
                 faults.push(fault);
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -71,7 +60,7 @@ async fn a_server_that_refuses_for_a_while_is_asked_again() -> anyhow::Result<()
     tokio::time::sleep(Duration::from_millis(100)).await;
     weather.cut(false);
     for _ in 0..3 {
-        let fault = store.execute(turn()).await.unwrap_err();
+        let fault = store.execute(turn(SHARD, TTL)).await.unwrap_err();
         assert!(matches!(fault, StoreFault::Unavailable(_)), "never sent: {fault}");
     }
     let mut connection = redis::Client::open(format!("redis://:x@{}/", server.address()))?
@@ -88,7 +77,7 @@ async fn a_server_that_hangs_is_given_up_and_found_again() -> anyhow::Result<()>
     let server = Server::start(ServerOptions::default()).await?;
     let store = connect(Topology::Standalone { server: server.address() }).await?;
     server.signal("STOP")?;
-    assert_eq!(store.execute(turn()).await.unwrap_err(), StoreFault::Unknown);
+    assert_eq!(store.execute(turn(SHARD, TTL)).await.unwrap_err(), StoreFault::Unknown);
     server.signal("CONT")?;
     back(&store).await?;
     Ok(())
@@ -102,7 +91,9 @@ async fn a_fail_over_is_followed_and_one_sentinel_is_enough() -> anyhow::Result<
     back(&store).await?;
     pair.fail_over(None).await?;
     back(&store).await?;
-    let Outcome::Turn(_) = store.execute(turn()).await? else { anyhow::bail!("not an answer to Turn") };
+    let Outcome::Turn(_) = store.execute(turn(SHARD, TTL)).await? else {
+        anyhow::bail!("not an answer to Turn")
+    };
     assert!(pair.master().call::<i64>(&["EXISTS", "presence:{s7}"]).await? == 1, "on the new master");
     pair.sentinel_mut(0).kill()?;
     pair.sentinel_mut(1).kill()?;
@@ -123,9 +114,9 @@ async fn a_slot_that_moves_is_followed() -> anyhow::Result<()> {
         store.execute(command.clone()).await.with_context(|| format!("ASK: {command:?}"))?;
     }
     // What needs several keys waits until it is settled which of them there are.
-    assert!(matches!(store.execute(turn()).await, Err(StoreFault::Unavailable(_))));
+    assert!(matches!(store.execute(turn(SHARD, TTL)).await, Err(StoreFault::Unavailable(_))));
     cluster.end_move("{s7}", owner, other).await?;
-    for command in [turn(), renew(), Command::Now { shard: SHARD }] {
+    for command in [turn(SHARD, TTL), renew(), Command::Now { shard: SHARD }] {
         store.execute(command.clone()).await.with_context(|| format!("MOVED: {command:?}"))?;
     }
     assert_eq!(cluster.nodes()[other].call::<i64>(&["EXISTS", "presence:{s7}"]).await?, 1);

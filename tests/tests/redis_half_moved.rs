@@ -18,7 +18,7 @@ use presence_model::record::MemberRead;
 use presence_model::time::StoreTime;
 use presence_tests::conformance::bench::EDGE;
 use presence_tests::conformance::people::Person;
-use presence_tests::redis::{Cluster, ServerOptions, Weather};
+use presence_tests::redis::{Cluster, ServerOptions, Weather, turn};
 
 const TTL: Duration = Duration::from_secs(60);
 const BACK_WITHIN: Duration = Duration::from_secs(20);
@@ -48,17 +48,7 @@ impl Place {
     }
 
     fn turn(&self) -> Command {
-        Command::Turn {
-            shard: self.shard,
-            holder: 1,
-            finished: None,
-            kept: Duration::from_secs(1),
-            smallest_ttl: TTL,
-            takeover: Duration::from_secs(2),
-            stepped: false,
-            known: None,
-            portion: 100,
-        }
+        turn(self.shard, TTL)
     }
 
     async fn epoch(&self) -> anyhow::Result<Epoch> {

@@ -1,13 +1,13 @@
 //! TLS with certificates on both sides, towards one server, Sentinels with their master, and a Cluster.
 
 use std::fs;
+use std::time::Duration;
 
 use presence_core::store::redis::{Access, RedisSettings, RedisStore, TlsFiles, Topology};
 use presence_core::store::{Command, LeaseStore, Outcome};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::time::StoreTime;
-use presence_tests::redis::{Certificates, MASTER, Server, free_port};
-use std::time::Duration;
+use presence_tests::redis::{Certificates, MASTER, Server, free_port, turn};
 
 const SHARDS: u16 = 4;
 const TTL: Duration = Duration::from_secs(9);
@@ -21,18 +21,7 @@ async fn is_good(topology: Topology, certificates: &Certificates) -> anyhow::Res
     let settings = RedisSettings { access, shards: SHARDS, ..RedisSettings::new(topology, 1) };
     let store = RedisStore::connect(settings.clone()).await?;
     for shard in (0..=u8::MAX).map(Shard).take(usize::from(SHARDS)) {
-        let turn = Command::Turn {
-            shard,
-            holder: 1,
-            finished: None,
-            kept: Duration::from_secs(1),
-            smallest_ttl: TTL,
-            takeover: Duration::from_secs(2),
-            stepped: false,
-            known: None,
-            portion: 1,
-        };
-        let Outcome::Turn(turn) = store.execute(turn).await? else { anyhow::bail!("not a turn") };
+        let Outcome::Turn(turn) = store.execute(turn(shard, TTL)).await? else { anyhow::bail!("not a turn") };
         assert!(turn.mine);
         let leases = vec![(LeaseId::mint(TTL, shard, 7), StoreTime(0))];
         store.execute(Command::Renew { shard, leases }).await?;

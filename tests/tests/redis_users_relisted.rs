@@ -13,7 +13,7 @@ use presence_model::position::Epoch;
 use presence_model::record::MemberRead;
 use presence_model::time::StoreTime;
 use presence_tests::conformance::people::Person;
-use presence_tests::redis::{Cluster, Data, ServerOptions, Weather};
+use presence_tests::redis::{Cluster, Data, ServerOptions, Weather, turn};
 
 const TTL: Duration = Duration::from_secs(60);
 const BACK_WITHIN: Duration = Duration::from_secs(20);
@@ -39,20 +39,9 @@ impl Place {
     }
 
     async fn epoch(&self, shard: Shard) -> anyhow::Result<Epoch> {
-        let turn = Command::Turn {
-            shard,
-            holder: 1,
-            finished: None,
-            kept: Duration::from_secs(1),
-            smallest_ttl: TTL,
-            takeover: Duration::from_secs(2),
-            stepped: false,
-            known: None,
-            portion: 1,
-        };
         let answer = tokio::time::timeout(BACK_WITHIN, async {
             loop {
-                if let Ok(Outcome::Turn(turn)) = self.store.execute(turn.clone()).await {
+                if let Ok(Outcome::Turn(turn)) = self.store.execute(turn(shard, TTL)).await {
                     return turn.epoch;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -322,6 +322,22 @@ impl Harness for RedisBench {
     }
 }
 
+/// A turn of a shard as one core alone asks for it.
+#[must_use]
+pub fn turn(shard: Shard, smallest_ttl: Duration) -> Command {
+    Command::Turn {
+        shard,
+        holder: 1,
+        finished: None,
+        kept: Duration::from_secs(1),
+        smallest_ttl,
+        takeover: Duration::from_secs(2),
+        stepped: false,
+        known: None,
+        portion: 100,
+    }
+}
+
 /// The first turn of a shard: its epoch.
 async fn settle(store: &RedisStore, shard: Shard) -> anyhow::Result<()> {
     let turn = Command::Turn {
