@@ -14,6 +14,7 @@ pub mod batcher;
 pub mod change;
 pub mod claim;
 pub mod class;
+pub mod crowd;
 pub mod cursor;
 pub mod delta;
 pub mod digest;
