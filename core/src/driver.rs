@@ -3,6 +3,7 @@
 //! `handle(input, now) → effects` and `poll_timeout`. One input, drain all effects, next input. The
 //! shell carries effects out; the simulator does the same over simulated network, time and store.
 
+mod arrivals;
 mod audit;
 mod clock;
 mod commits;
@@ -36,6 +37,8 @@ use presence_model::watch::{WatchDown, WatchRefusal};
 use rand::{SeedableRng as _, rngs::StdRng};
 use smol_str::SmolStr;
 
+use self::arrivals::Arrivals;
+pub use self::arrivals::{ArrivalLimits, Shed};
 use self::audit::Audits;
 pub use self::audit::{AuditNote, Finding};
 use self::clock::StoreClock;
@@ -103,6 +106,7 @@ pub struct Driver {
     edge_drains: EdgeDrains,
     renewals: Renewals,
     releases: Releases,
+    arrivals: Arrivals,
     commits: Commits,
     transitions: Transitions,
     sweep: Sweep,
@@ -142,6 +146,7 @@ impl Driver {
             edge_drains: EdgeDrains::default(),
             renewals: Renewals::default(),
             releases: Releases::default(),
+            arrivals: Arrivals::default(),
             commits: Commits::default(),
             transitions: Transitions::default(),
             sweep: Sweep::new(settings.shards),
@@ -157,6 +162,18 @@ impl Driver {
             out: Vec::new(),
             settings,
         }
+    }
+
+    /// The same, which takes so many new arrivals.
+    #[must_use]
+    pub fn with_arrivals(self, limits: ArrivalLimits) -> Self {
+        Self { arrivals: Arrivals::new(limits), ..self }
+    }
+
+    /// New arrivals that were refused so far because too much was to be done.
+    #[must_use]
+    pub fn shed(&self) -> Shed {
+        self.arrivals.shed()
     }
 
     /// Takes one input; the effects are appended in the order in which they must be carried out.

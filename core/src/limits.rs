@@ -21,12 +21,25 @@ pub const EPOCH_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub const COMMIT_MEMBERS_MAX: usize = 128;
 /// Reads and decisions for one request before it is answered `unavailable`.
 pub const COMMIT_TRIES_MAX: u8 = 8;
-/// Joins and updates that wait over all rosters; more are answered `unavailable, retry after`.
+/// Updates, and joins that were taken, that wait over all rosters; more are answered `unavailable, retry after`.
 pub const COMMITS_WAITING_MAX: usize = 50_000;
 /// Re-joins and goodbyes may fill the queues up to here, as they rank with renewals.
 pub const URGENT_COMMITS_WAITING_MAX: usize = 200_000;
-/// What a refused arrival is told to wait at least; jittered up to three times as much.
+/// What whoever is refused for now is told to wait at least; jittered up to three times as much.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// New joins a second unless told otherwise: about what one core decides. Beyond: refused with a hint.
+pub const ARRIVALS_PER_SECOND_DEFAULT: u32 = 10_000;
+/// Joins and updates that wait before new joins are refused, unless told otherwise: a second of them.
+pub const ARRIVALS_WAITING_DEFAULT: usize = 10_000;
+/// A new join is refused once those before it have waited for this part of a heartbeat, which is how long an edge
+/// waits for the answer: what is answered later than that was decided for nobody.
+pub const ARRIVALS_WAIT_PART: u32 = 3;
+/// And not before they have waited so long, however quick a room's heartbeat: stores pause.
+pub const ARRIVALS_WAIT_LEAST: Duration = Duration::from_secs(1);
+/// No newcomer is told to wait longer than half as long again.
+pub const ARRIVALS_HINT_MOST: Duration = Duration::from_secs(30);
+/// How often it is logged that arrivals are refused; what happens in between is told with the next.
+pub const SHED_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Leases in one renewal command: a batch is written early when so many wait for one shard.
 pub const RENEWALS_FULL: usize = 4_096;

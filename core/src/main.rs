@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use presence_core::driver::ArrivalLimits;
 use presence_core::settings::{Checked, Flags, Settings, keys};
 use presence_core::start::{Deps, start};
 use presence_core::store::LeaseStore;
@@ -88,6 +89,10 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         region,
         name: configuration.name,
         connections_max: descriptors::connections(usize::try_from(configuration.connections_max)?),
+        arrivals: ArrivalLimits {
+            per_second: configuration.joins_per_second,
+            waiting: usize::try_from(configuration.joins_waiting)?,
+        },
         timings,
         classes,
         seed: rand::random(),

@@ -7,7 +7,7 @@ use presence_model::reason::RemovalReason;
 use presence_runtime::telemetry::Metrics;
 use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
 
-use crate::driver::{AuditNote, Finding};
+use crate::driver::{AuditNote, Finding, Shed};
 use crate::store::{Command, StoreFault};
 
 const STORE_SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
@@ -20,6 +20,7 @@ pub struct CoreMetrics {
     audit_pages: IntCounter,
     audit_findings: IntCounterVec,
     oldest_overdue: Gauge,
+    shed: IntCounterVec,
 }
 
 impl CoreMetrics {
@@ -53,7 +54,16 @@ impl CoreMetrics {
         {
             let _ = audit_findings.with_label_values(&[finding.as_str(), outcome]);
         }
+        let shed = metrics.counter_vec(
+            "presence_core_joins_shed_total",
+            "New arrivals told to come again, by what was short",
+            &["reason"],
+        );
+        for (reason, _) in Shed::default().by_reason() {
+            let _ = shed.with_label_values(&[reason]);
+        }
         Self {
+            shed,
             transitions,
             store_seconds,
             audit_pages: metrics.counter(
@@ -80,6 +90,10 @@ impl CoreMetrics {
             AuditNote::Found { finding, count: found, .. } => count(finding, "found", found),
             AuditNote::Mended { finding, count: mended, .. } => count(finding, "mended", mended),
         }
+    }
+
+    pub(crate) fn shed(&self, reason: &'static str, count: u64) {
+        self.shed.with_label_values(&[reason]).inc_by(count);
     }
 
     pub(crate) fn transition(&self, kind: &TransitionKind) {

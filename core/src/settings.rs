@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use self::store::STORE_SETTINGS;
 pub use self::store::{StoreFlags, StoreTable};
+use crate::driver::ArrivalLimits;
+use crate::limits::{ARRIVALS_PER_SECOND_DEFAULT, ARRIVALS_WAITING_DEFAULT};
 use crate::store::redis::RedisSettings;
 
 /// Prefix of the environment variables: `PRESENCE_CORE__GRPC`.
@@ -27,6 +29,8 @@ pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_CORE";
 /// Edges, peers and services have one or two connections each; more is a mistake, or not meant for a core.
 const CONNECTIONS_MAX: u32 = 65_536;
 const CONNECTIONS_DEFAULT: u32 = 4_096;
+/// More is no limit.
+const JOINS_MAX: u32 = 1_000_000;
 
 /// Every key of the file.
 #[must_use]
@@ -38,6 +42,8 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("name", Kind::Text, "\"core-1\""),
         Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
         Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "4096"),
+        Setting::new("joins_per_second", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
+        Setting::new("joins_waiting", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
     keys.extend(STORE_SETTINGS);
@@ -80,6 +86,12 @@ pub struct Flags {
     /// Connections of edges and services to take (4096)
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<String>,
+    /// New joins to take a second, and at once after a pause; half are kept for clients that come back (10000)
+    #[arg(long, value_name = "COUNT")]
+    pub joins_per_second: Option<String>,
+    /// Joins and updates that may wait before new joins are refused (10000)
+    #[arg(long, value_name = "COUNT")]
+    pub joins_waiting: Option<String>,
     /// Listen beyond loopback without TLS: anybody who reaches it is trusted
     #[arg(long)]
     pub insecure: bool,
@@ -111,6 +123,10 @@ pub struct Configuration {
     pub jwks: Option<PathBuf>,
     /// Connections of edges and services to take.
     pub connections_max: u32,
+    /// New joins to take a second.
+    pub joins_per_second: u32,
+    /// Joins and updates that may wait before new joins are refused.
+    pub joins_waiting: u32,
     /// Whether to listen beyond loopback without protection.
     pub insecure: bool,
     /// Where leases are kept.
@@ -132,6 +148,8 @@ impl Default for Configuration {
             name: "core".to_owned(),
             jwks: None,
             connections_max: CONNECTIONS_DEFAULT,
+            joins_per_second: ARRIVALS_PER_SECOND_DEFAULT,
+            joins_waiting: u32::try_from(ARRIVALS_WAITING_DEFAULT).unwrap_or(JOINS_MAX),
             insecure: false,
             store: StoreTable::default(),
             timing: TimingSettings::default(),
@@ -216,6 +234,8 @@ impl Flags {
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("connections_max", "--connections-max", self.connections_max.as_deref())
+            .flag("joins_per_second", "--joins-per-second", self.joins_per_second.as_deref())
+            .flag("joins_waiting", "--joins-waiting", self.joins_waiting.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
         self.timing.onto(self.store.onto(loader))
     }
@@ -250,6 +270,8 @@ pub struct Settings {
     ///
     /// [`ServerSettings::connections_max`]: presence_runtime::rpc::ServerSettings::connections_max
     pub connections_max: usize,
+    /// How many new arrivals are taken.
+    pub arrivals: ArrivalLimits,
     /// Timers.
     pub timings: Timings,
     /// Rooms with timers of their own.
@@ -293,6 +315,8 @@ mod tests {
             grpc: Some("0.0.0.0:4701".into()),
             admin: Some("here".into()),
             connections_max: Some("0".into()),
+            joins_per_second: Some("0".into()),
+            joins_waiting: Some("1000001".into()),
             region: Some("x".repeat(300)),
             timing: TimingFlags { heartbeat: Some("20s".into()), ..TimingFlags::default() },
             logs: LogFlags { log: Some("a=b=c".into()), ..LogFlags::default() },
@@ -303,6 +327,8 @@ mod tests {
         let expected = [
             "admin",
             "connections_max",
+            "joins_per_second",
+            "joins_waiting",
             "timing.lease_ttl",
             "timing.lease_ttl",
             "region",

@@ -97,7 +97,8 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
         shards: store.shards(),
         holder: settings.seed.rotate_left(32),
         seed: settings.seed,
-    });
+    })
+    .with_arrivals(settings.arrivals);
     let drain_within = settings.timings.drain_window / DRAIN_WINDOW_PART;
     let (task, handle) = DriverTask::new(driver, store, clock.clone(), core_metrics);
     let tasks = Shutdown::new();

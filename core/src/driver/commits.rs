@@ -10,6 +10,7 @@ mod requests;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use presence_model::claim::Claims;
 use presence_model::id::{Roster, SessionId, UserId};
@@ -118,6 +119,26 @@ impl Commits {
     /// When a queue is to be tried again.
     pub(super) fn due(&self) -> Option<Mono> {
         self.later.first().map(|(at, _)| *at)
+    }
+
+    /// How much waits, or is under way, over all rosters.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// How long the first of those waits who are to be served before one more of this roster, and how many they are.
+    pub(super) fn wait(&self, roster: &Roster, now: Mono) -> (Duration, u32) {
+        let Some(queue) = self.queues.get(roster) else { return (Duration::ZERO, 0) };
+        let (first, under_way) = match &queue.stage {
+            Stage::Idle => (None, 0),
+            Stage::Reading(batch) => (batch.iter().map(|waiting| waiting.since).min(), batch.len()),
+            Stage::Committing(batch) => {
+                (batch.iter().map(|decided| decided.waiting.since).min(), batch.len())
+            }
+        };
+        let first = first.into_iter().chain(queue.waiting.front().map(|waiting| waiting.since)).min();
+        let count = under_way + queue.waiting.len();
+        (first.map_or(Duration::ZERO, |since| now.since(since)), u32::try_from(count).unwrap_or(u32::MAX))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stories on a small world: drivers over one memory store, edges that beat and renew, watchers that
 //! keep copies; time is driven, and the store can be away, slow, lossy, emptied or set to another time.
 
+mod arrivals;
 mod audits;
 mod classes;
 mod cores;

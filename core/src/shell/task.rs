@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use presence_model::time::millis;
+use presence_model::time::{Mono, millis};
 use presence_runtime::clock::Clock;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
 use crate::driver::{
-    Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, StoreOp,
+    Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
     TransitionLine, WatchKey,
 };
-use crate::limits::DRIVER_INPUTS_A_TURN;
+use crate::limits::{DRIVER_INPUTS_A_TURN, SHED_TOLD_EVERY};
 use crate::metrics::{CoreMetrics, reason_of, verb};
 use crate::store::{LeaseStore, Outcome, StoreFault};
 
@@ -38,6 +38,16 @@ pub struct DriverTask {
     under_way: FuturesUnordered<BoxFuture<'static, StoreReply>>,
     waiting: VecDeque<Input>,
     effects: Vec<Effect>,
+    shed: Shedding,
+}
+
+/// What has been told of arrivals that were refused.
+#[derive(Debug, Default)]
+struct Shedding {
+    counted: Shed,
+    logged: Shed,
+    /// When it was last logged.
+    at: Option<Mono>,
 }
 
 impl DriverTask {
@@ -63,6 +73,7 @@ impl DriverTask {
             under_way: FuturesUnordered::new(),
             waiting: VecDeque::new(),
             effects: Vec::new(),
+            shed: Shedding::default(),
         };
         (task, handle)
     }
@@ -91,6 +102,27 @@ impl DriverTask {
                 self.feed(Input::Tick);
             }
             self.tell_attached();
+            self.tell_shed();
+        }
+    }
+
+    /// Counts arrivals that were refused, and says so once in a while.
+    fn tell_shed(&mut self) {
+        let shed = self.driver.shed();
+        if shed == self.shed.counted {
+            return;
+        }
+        let before = std::mem::replace(&mut self.shed.counted, shed).by_reason();
+        for ((reason, now), (_, before)) in shed.by_reason().into_iter().zip(before) {
+            self.metrics.shed(reason, now - before);
+        }
+        let now = self.clock.now();
+        if self.shed.at.is_none_or(|at| now.since(at) >= SHED_TOLD_EVERY) {
+            self.shed.at = Some(now);
+            let logged = std::mem::replace(&mut self.shed.logged, shed);
+            let (rate, waiting, slow) =
+                (shed.rate - logged.rate, shed.waiting - logged.waiting, shed.slow - logged.slow);
+            tracing::warn!(rate, waiting, slow, "new arrivals are told to come again");
         }
     }
 

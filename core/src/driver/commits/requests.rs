@@ -29,6 +29,11 @@ impl Driver {
             return self.tell(link, LinkDown::Joined { request, outcome: Err(LinkRefusal::BadRequest) });
         }
         let roster = Roster { region: edge.region.clone(), room: up.room };
+        if up.rejoin.is_none()
+            && let Err(refusal) = self.admit_arrival(&roster, up.generation)
+        {
+            return self.tell(link, LinkDown::Joined { request, outcome: Err(refusal) });
+        }
         let join = member::Join {
             session: up.session,
             generation: up.generation,

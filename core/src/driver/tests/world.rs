@@ -14,8 +14,8 @@ use presence_model::timing::{Timings, TimingsGiven};
 pub(super) use self::edge::{Edge, session};
 pub(super) use self::watcher::Watcher;
 use crate::driver::{
-    Answer, AuditNote, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, Query, QueryKey,
-    QueryRefusal, StoreOp, TransitionLine, WatchKey,
+    Answer, ArrivalLimits, AuditNote, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, Query,
+    QueryKey, QueryRefusal, Shed, StoreOp, TransitionLine, WatchKey,
 };
 use crate::store::memory::{MemorySettings, MemoryStore, Tampering};
 use crate::store::{Command, Outcome, StoreFault};
@@ -194,6 +194,16 @@ impl World {
         self.cores.push(Core { driver: Driver::new(settings), asleep: false, inbox: VecDeque::new() });
         self.input(core, Input::Tick);
         core
+    }
+
+    /// A core takes so many new arrivals from now on.
+    pub(super) fn limit_arrivals(&mut self, core: usize, limits: ArrivalLimits) {
+        let Core { driver, asleep, inbox } = self.cores.remove(core);
+        self.cores.insert(core, Core { driver: driver.with_arrivals(limits), asleep, inbox });
+    }
+
+    pub(super) fn shed(&self, core: usize) -> Shed {
+        self.cores[core].driver.shed()
     }
 
     pub(super) fn store_now(&self) -> StoreTime {
