@@ -15,10 +15,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::body::Body as AxumBody;
 use http_body_util::BodyExt as _;
+use presence_core::driver::ArrivalLimits;
 use presence_core::start as core;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
 use presence_edge::http::{AcceptObserver, ExtraHttp, WS_PATH};
-use presence_edge::settings::Origins;
+use presence_edge::settings::{AdmissionLimits, Origins, Whence};
 use presence_edge::start as edge;
 use presence_model::class::{Class, Classes, RoomTimings};
 use presence_model::id::{EdgeName, RegionId};
@@ -165,6 +166,7 @@ impl World {
             region: self.region.clone(),
             name: "dev".to_owned(),
             connections_max: CONNECTIONS_MAX,
+            arrivals: ArrivalLimits::default(),
             timings: self.timings,
             classes: dev.classes.clone(),
             seed: rand::random(),
@@ -195,7 +197,8 @@ impl World {
             timings: self.timings,
             origins: Origins::SameHost,
             list_members,
-            connections_max: CONNECTIONS_MAX,
+            limits: AdmissionLimits::of(CONNECTIONS_MAX),
+            whence: Whence::default(),
             seed: rand::random(),
         };
         let deps = edge::Deps {

@@ -19,10 +19,10 @@ use presence_model::time::Mono;
 use presence_runtime::clock::Clock;
 use presence_runtime::tokens::Verifier;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) use self::inbox::{Gone, Inbox, Report, Reports, What};
 pub(crate) use self::mailbox::Mailbox;
+use crate::http::Places;
 use crate::hub::{ConnEnd, Unreadable};
 use crate::limits::{CLOSE_WITHIN, HEARD_EVERY, WRITE_WITHIN};
 use crate::protocol::{ClientMessage, CloseCode, json};
@@ -46,8 +46,8 @@ pub(crate) struct Connection<S> {
     phase: Phase,
     /// Runs while the socket takes nothing, and while it is being closed.
     deadline: Option<BoxFuture<'static, ()>>,
-    /// Freed with the connection.
-    _place: Option<OwnedSemaphorePermit>,
+    /// Given back with the connection.
+    _places: Option<Places>,
 }
 
 enum Phase {
@@ -94,7 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         leftover: &[u8],
         connection: ConnectionId,
         shared: Arc<Shared>,
-        place: Option<OwnedSemaphorePermit>,
+        places: Option<Places>,
     ) -> Self {
         let waiting = Waiting { place: shared.inbox.place(), what: What::Accepted };
         Self {
@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             report_written: false,
             phase: Phase::Full(Box::new(waiting)),
             deadline: None,
-            _place: place,
+            _places: places,
         }
     }
 

@@ -1,19 +1,22 @@
 //! The listener that clients reach: WebSocket handshakes, the browser client, and what `dev` adds.
 
 mod answer;
+mod away;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::header::ORIGIN;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use presence_model::id::ConnectionId;
 use presence_runtime::network::{Listener, Stream};
@@ -23,8 +26,12 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{AddressPlace, Admission, Source, TurnedAway, Whence, read_header};
 use crate::connection::{Connection, Shared};
-use crate::limits::{HANDSHAKE_WITHIN, HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN};
+use crate::limits::{
+    HANDSHAKE_WITHIN, HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX,
+    TURNING_AWAY_MAX,
+};
 use crate::metrics::Accepts;
 use crate::ws::handshake::{self, Accepted, Origins};
 
@@ -81,11 +88,40 @@ pub(crate) struct Http {
     pub(crate) origins: Origins,
     pub(crate) extra: Option<ExtraHttp>,
     pub(crate) observer: Option<AcceptObserver>,
-    /// One for each WebSocket.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) whence: Whence,
+    pub(crate) partings: Partings,
     pub(crate) accepts: Accepts,
     pub(crate) tasks: Shutdown,
 }
+
+/// Room for those who are turned away with words.
+#[derive(Debug)]
+pub(crate) struct Partings {
+    turning_away: Arc<Semaphore>,
+    seeing_off: Arc<Semaphore>,
+}
+
+impl Default for Partings {
+    fn default() -> Self {
+        let room = |most| Arc::new(Semaphore::new(most));
+        Self { turning_away: room(TURNING_AWAY_MAX), seeing_off: room(SEEING_OFF_MAX) }
+    }
+}
+
+/// One transport, as far as it is known before its first request.
+struct Caller {
+    id: ConnectionId,
+    /// Whom its transport leads to.
+    peer: IpAddr,
+    /// Where the client is, if that is known.
+    address: Option<IpAddr>,
+    /// Its place among those of its address; or why it has none.
+    place: Result<Option<Arc<AddressPlace>>, TurnedAway>,
+}
+
+/// What a WebSocket has of the edge while it lasts.
+pub(crate) type Places = (OwnedSemaphorePermit, Option<Arc<AddressPlace>>);
 
 impl Http {
     /// Accepts until `stop`; connection ids are drawn from `seed`. Requests under way go on.
@@ -102,20 +138,62 @@ impl Http {
                 if let Some(AcceptObserver(told)) = &self.observer {
                     told(id, peer);
                 }
-                let serving = Arc::clone(&self).serve(stream, id, handshake);
-                self.tasks.spawn_one_of_many("http", serving);
+                let this = Arc::clone(&self);
+                self.tasks.spawn_one_of_many("http", async move {
+                    this.receive(stream, (id, peer.ip())).await;
+                    drop(handshake);
+                });
             }
         };
         stop.run_until_cancelled(accepting).await;
     }
 
-    /// Answers the requests of one transport until it becomes a WebSocket or ends.
-    async fn serve(self: Arc<Self>, stream: Stream, id: ConnectionId, handshake: OwnedSemaphorePermit) {
+    /// Finds out where a transport comes from, and answers it.
+    async fn receive(self: Arc<Self>, mut stream: Stream, (id, peer): (ConnectionId, IpAddr)) {
+        let Ok(address) = self.find_out(&mut stream, peer).await else {
+            return self.accepts.unproxied.inc();
+        };
+        let place = self.admission.enter(address, self.shared.clock.now());
+        let words = match &place {
+            Ok(_) => None,
+            Err(away) => {
+                self.accepts.turned_away(away.cause);
+                let Ok(words) = Arc::clone(&self.partings.turning_away).try_acquire_owned() else { return };
+                Some(words)
+            }
+        };
+        self.serve(stream, Caller { id, peer, address, place }).await;
+        drop(words);
+    }
+
+    /// The client's address as far as its transport tells it.
+    async fn find_out(&self, stream: &mut Stream, peer: IpAddr) -> Result<Option<IpAddr>, ()> {
+        if self.whence.source != Source::ProxyProtocol {
+            return Ok(self.whence.of_peer(peer));
+        }
+        if !self.whence.trusts(peer) {
+            tracing::debug!(%peer, "not one of the trusted proxies");
+            return Err(());
+        }
         let stop = self.tasks.token();
-        let this = Arc::clone(&self);
+        tokio::select! {
+            biased;
+            header = read_header(stream) => header.map_err(|bad| tracing::debug!(%peer, "{bad}")),
+            () = stop.cancelled() => Err(()),
+            () = self.shared.clock.sleep(HANDSHAKE_WITHIN) => {
+                tracing::debug!(%peer, "no PROXY header in time");
+                Err(())
+            }
+        }
+    }
+
+    /// Answers the requests of one transport until it becomes a WebSocket or ends.
+    async fn serve(self: Arc<Self>, stream: Stream, caller: Caller) {
+        let stop = self.tasks.token();
+        let (this, caller) = (Arc::clone(&self), Arc::new(caller));
         let service = service_fn(move |request| {
-            let this = Arc::clone(&this);
-            async move { Ok::<_, Infallible>(this.answer(request, id).await) }
+            let (this, caller) = (Arc::clone(&this), Arc::clone(&caller));
+            async move { Ok::<_, Infallible>(this.answer(request, &caller).await) }
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -138,13 +216,15 @@ impl Http {
             }
             tracing::debug!(%error, "a request failed");
         }
-        drop(handshake);
     }
 
-    async fn answer(self: Arc<Self>, mut request: Request<Incoming>, id: ConnectionId) -> Response<Body> {
+    async fn answer(self: Arc<Self>, mut request: Request<Incoming>, caller: &Caller) -> Response<Body> {
+        if let (Err(away), false) = (&caller.place, request.uri().path() == WS_PATH) {
+            return answer::turned_away(*away);
+        }
         let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
         match (request.uri().path(), &self.extra) {
-            (WS_PATH, _) => self.upgrade(&mut request, id),
+            (WS_PATH, _) => self.upgrade(&mut request, caller),
             ("/presence.js", _) if is_read => answer::browser_client(request.headers()),
             ("/presence.js", _) => answer::text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
             (_, Some(ExtraHttp(extra))) => extra(request).await,
@@ -154,7 +234,9 @@ impl Http {
         }
     }
 
-    fn upgrade(self: Arc<Self>, request: &mut Request<Incoming>, id: ConnectionId) -> Response<Body> {
+    fn upgrade(self: Arc<Self>, request: &mut Request<Incoming>, caller: &Caller) -> Response<Body> {
+        let is_of_a_page = request.headers().contains_key(ORIGIN);
+        let address = caller.address.or_else(|| self.whence.of_headers(request.headers()));
         let accepted = match handshake::accept(request, &self.origins) {
             Ok(accepted) => accepted,
             Err(refused) => {
@@ -162,30 +244,45 @@ impl Http {
                 return answer::refusal(refused);
             }
         };
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.accepts.full.inc();
-            return answer::full();
+        let places = match self.admit(caller, address) {
+            Ok(places) => places,
+            Err(away) => return self.turn_away(accepted, is_of_a_page, away),
         };
         let Accepted { response, upgrade, .. } = accepted;
-        let this = Arc::clone(&self);
+        let (this, id) = (Arc::clone(&self), caller.id);
         self.tasks.spawn_one_of_many("upgrade", async move {
             match upgrade.await {
-                Ok(upgraded) => this.open(upgraded, id, place),
+                Ok(upgraded) => this.open(upgraded, id, places),
                 Err(error) => tracing::debug!(%error, "a handshake was not finished"),
             }
         });
         response.map(answer::boxed)
     }
 
-    fn open(&self, upgraded: hyper::upgrade::Upgraded, id: ConnectionId, place: OwnedSemaphorePermit) {
-        let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else {
-            return tracing::error!("a transport is not what was accepted");
+    /// Whether one more may come in from here. Counts who may not, if that is not counted yet.
+    fn admit(&self, caller: &Caller, address: Option<IpAddr>) -> Result<Places, TurnedAway> {
+        let now = self.shared.clock.now();
+        let count = |away: &TurnedAway| self.accepts.turned_away(away.cause);
+        let of_address = match (&caller.place, caller.address) {
+            (Err(away), _) => return Err(*away),
+            (Ok(place), Some(_)) => place.clone(),
+            // Only the request has told where its client is.
+            (Ok(_), None) if self.whence.trusts(caller.peer) => {
+                self.admission.enter(address, now).inspect_err(count)?
+            }
+            (Ok(_), None) => None,
         };
+        let place = self.admission.admit(address, now).inspect_err(count)?;
+        Ok((place, of_address))
+    }
+
+    fn open(&self, upgraded: Upgraded, id: ConnectionId, places: Places) {
+        let Some((stream, read)) = away::transport(upgraded) else { return };
         self.accepts.accepted.inc();
         let shared = Arc::clone(&self.shared);
         // Copied and dropped: even when empty it holds on to the 8 KiB it was read into.
-        let connection = Connection::new(parts.io.into_inner(), &parts.read_buf, id, shared, Some(place));
-        drop(parts.read_buf);
+        let connection = Connection::new(stream, &read, id, shared, Some(places));
+        drop(read);
         self.tasks.spawn_one_of_many("connection", connection);
     }
 }

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use presence_model::claim::{Claims, TokenRefusal};
+use presence_model::crowd::Crowd;
 use presence_model::id::{ConnectionId, EdgeName, Incarnation, RegionId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{Hello, LinkDown, LinkUp, UnansweredJoin};
@@ -168,6 +169,8 @@ pub struct Hub {
     link: Link,
     renewals: Renewals,
     requests: Requests,
+    /// Those whose joins have waited too long to be said.
+    crowd: Crowd,
     /// Given up, and not yet said.
     releasing: BTreeMap<Given, Vec<LeaseId>>,
     /// Joins whose answer will not be seen, and not yet said.
@@ -202,6 +205,7 @@ impl Hub {
             link,
             renewals: Renewals::new(&timings),
             requests: Requests::default(),
+            crowd: Crowd::default(),
             releasing: BTreeMap::new(),
             unanswered: Vec::new(),
             dirty: Vec::new(),

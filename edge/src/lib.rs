@@ -5,6 +5,7 @@
 //! connection's task writes what the hub hands it. The hub holds no lease logic and no I/O; the shell
 //! around it is the one task that owns it. Begin with [`start::start`].
 
+mod admission;
 mod connection;
 pub mod http;
 pub mod hub;

@@ -76,8 +76,32 @@ pub const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 pub const REQUEST_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Transports that are not WebSockets yet. Beyond: they wait in the kernel's queue.
 pub const HANDSHAKES_MAX: usize = 1024;
-/// Told to a client that finds no room, in seconds: the next one may be elsewhere.
-pub const FULL_RETRY_AFTER_S: &str = "5";
+/// WebSocket handshakes a second unless told otherwise: as many as one processor verifies tokens for and brings in.
+/// Beyond: 503, or 1013 for a page, with a hint.
+pub const HANDSHAKES_PER_SECOND_DEFAULT: u32 = 5_000;
+/// Nobody who is turned away is told to come back sooner: the same moment would be no better.
+pub const COME_BACK_LEAST: Duration = Duration::from_secs(1);
+/// Nobody who is turned away is told to wait longer than half as long again: a reconnect storm of a whole edge fits,
+/// and people do not wait for ever.
+pub const COME_BACK_MOST: Duration = Duration::from_secs(30);
+/// The least for whoever comes from an address that has too many already: one of these has to go first.
+pub const ADDRESS_AGAIN: Duration = Duration::from_secs(5);
+/// How often it is logged that clients are turned away; what happens in between is told with the next.
+pub const TURNED_AWAY_TOLD_EVERY: Duration = Duration::from_secs(10);
+/// Transports of addresses that have too many already which are answered at once. Beyond: they are closed.
+pub const TURNING_AWAY_MAX: usize = 64;
+/// WebSockets that are opened to tell a page when to come back, at once: pages cannot see the status of a refused
+/// handshake. Beyond: they are answered 503 as everybody is, and come back as they see fit.
+pub const SEEING_OFF_MAX: usize = 256;
+/// A PROXY header in bytes: the fixed part, addresses, and what proxies add about TLS and themselves. Beyond: the
+/// transport is closed.
+pub const PROXY_HEADER_BYTES_MAX: usize = 2048;
+/// Hops of a header that are looked at: longer chains are loops, or written by somebody else. Beyond: the client's
+/// address is not known.
+pub const PROXY_HOPS_MAX: usize = 16;
+/// This part of the span in which a join is to be answered it may wait to be said. Beyond: it is refused with a hint
+/// before it costs a core anything, while what is said still has time to be answered.
+pub const JOIN_LINE_PART: u32 = 3;
 /// Messages for a core that wait to be sent: joins in flight, and some seconds of everything else. Beyond:
 /// the core does not read, and the link is given up.
 pub const LINK_UP_MAX: usize = 16 * 1024;

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, region, edge, jwks } = checked;
+    let Checked { configuration, timings, region, edge, jwks, whence } = checked;
     let key_file = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings() {
         tracing::warn!("{warning}");
@@ -71,7 +71,8 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         admin: Some(configuration.admin),
         origins: configuration.origins(),
         list_members: usize::try_from(configuration.list_members).context("list_members")?,
-        connections_max: descriptors::connections(usize::try_from(configuration.connections_max)?),
+        limits: configuration.admission_limits(),
+        whence,
         cores: configuration.core,
         region,
         edge,

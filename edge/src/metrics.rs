@@ -3,6 +3,7 @@
 use presence_runtime::telemetry::Metrics;
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
+use crate::admission::Cause;
 use crate::hub::HubCounts;
 
 /// What became of transports.
@@ -12,10 +13,19 @@ pub(crate) struct Accepts {
     pub(crate) accepted: IntCounter,
     /// No WebSocket handshake, or not one of ours.
     pub(crate) refused: IntCounter,
-    /// This edge has as many as it may.
-    pub(crate) full: IntCounter,
+    /// May not come in now, by [`Cause`].
+    turned_away: [IntCounter; Cause::ALL.len()],
     /// No request arrived in time.
     pub(crate) late: IntCounter,
+    /// Not by a proxy that is trusted, or without a good PROXY header, where one is demanded.
+    pub(crate) unproxied: IntCounter,
+}
+
+impl Accepts {
+    /// Somebody was turned away for this cause.
+    pub(crate) fn turned_away(&self, cause: Cause) {
+        self.turned_away[cause as usize].inc();
+    }
 }
 
 /// A counter, and what it counts.
@@ -43,8 +53,9 @@ impl EdgeMetrics {
         let accepts = Accepts {
             accepted: accepts.with_label_values(&["accepted"]),
             refused: accepts.with_label_values(&["refused"]),
-            full: accepts.with_label_values(&["full"]),
+            turned_away: Cause::ALL.map(|cause| accepts.with_label_values(&[cause.as_str()])),
             late: accepts.with_label_values(&["late"]),
+            unproxied: accepts.with_label_values(&["unproxied"]),
         };
         metrics
             .gauge("presence_edge_connections_max", "WebSockets this edge takes")
@@ -107,6 +118,10 @@ fn counters(metrics: &Metrics) -> Vec<Counted> {
         (one("presence_edge_silent_total", "Connections given up for silence"), |counts| counts.silent),
         (one("presence_edge_flooded_total", "Connections closed for flooding"), |counts| counts.flooded),
         (one("presence_edge_rate_limited_total", "Requests refused by a rate"), |counts| counts.rate_limited),
+        (
+            one("presence_edge_joins_shed_total", "Joins that waited too long to be said to a core"),
+            |counts| counts.joins_shed,
+        ),
         (one("presence_edge_renewal_batches_total", "Renewal batches sent"), |counts| counts.renewal_batches),
         (
             one("presence_edge_renewals_repeated_total", "Renewals sent again for want of an answer"),

@@ -1,5 +1,7 @@
 //! What an edge is told: file, environment, flags.
 
+mod admission;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,18 +16,17 @@ use presence_runtime::rpc;
 use presence_runtime::telemetry::LogFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
+use crate::limits::{HANDSHAKES_PER_SECOND_DEFAULT, LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
 use crate::ws::handshake::is_origin;
 
+pub use self::admission::AdmissionFlags;
+use self::admission::{ADMISSION_SETTINGS, CONNECTIONS_DEFAULT};
+pub use crate::admission::{AdmissionLimits, Source, Whence};
 pub use crate::ws::handshake::Origins;
 
 /// Prefix of the environment variables: `PRESENCE_EDGE__LISTEN`.
 pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_EDGE";
 
-/// WebSockets an edge takes unless told otherwise: some 200 MB of memory, and a descriptor each.
-const CONNECTIONS_DEFAULT: u32 = 50_000;
-/// More than one address has ports for, and more than one hub task should carry.
-const CONNECTIONS_MAX: u32 = 1_000_000;
 const CORE: Kind = Kind::Url(&["http"]);
 
 /// Every key of the file.
@@ -40,9 +41,9 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
         Setting::new("origins", Kind::List(&Kind::Text), "[\"https://app.example\"]"),
         Setting::new("list_members", Kind::Whole { min: 1, max: LIST_MEMBERS_MAX }, "5000"),
-        Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "50000"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
+    keys.extend(ADMISSION_SETTINGS);
     keys.extend(TIMING_SETTINGS);
     keys
 }
@@ -84,9 +85,6 @@ pub struct Flags {
     /// Members up to which a room is shown as a list unless a client asks otherwise; above: its number (5000)
     #[arg(long, value_name = "COUNT")]
     pub list_members: Option<String>,
-    /// WebSockets to take (50000)
-    #[arg(long, value_name = "COUNT")]
-    pub connections_max: Option<String>,
     /// Listen beyond loopback without TLS: whoever is on the way can read tokens
     #[arg(long)]
     pub insecure: bool,
@@ -96,6 +94,9 @@ pub struct Flags {
     /// The configuration itself.
     #[command(flatten)]
     pub config: ConfigFlags,
+    /// Who may come in.
+    #[command(flatten)]
+    pub admission: AdmissionFlags,
     /// Timers.
     #[command(flatten)]
     pub timing: TimingFlags,
@@ -127,6 +128,15 @@ pub struct Configuration {
     pub list_members: u32,
     /// WebSockets to take.
     pub connections_max: u32,
+    /// Connections to take from one address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_per_address: Option<u32>,
+    /// WebSocket handshakes to take a second.
+    pub handshakes_per_second: u32,
+    /// Who tells the addresses of clients.
+    pub client_address: String,
+    /// Proxies that are believed.
+    pub trusted_proxies: Vec<String>,
     /// Whether to listen beyond loopback without protection.
     pub insecure: bool,
     /// Timers.
@@ -146,6 +156,10 @@ impl Default for Configuration {
             origins: Vec::new(),
             list_members: LIST_MEMBERS_DEFAULT,
             connections_max: CONNECTIONS_DEFAULT,
+            connections_per_address: None,
+            handshakes_per_second: HANDSHAKES_PER_SECOND_DEFAULT,
+            client_address: Source::WORDS[0].to_owned(),
+            trusted_proxies: Vec::new(),
             insecure: false,
             timing: TimingSettings::default(),
         }
@@ -182,6 +196,8 @@ pub struct Checked {
     pub edge: EdgeName,
     /// Keys that verify tokens.
     pub jwks: PathBuf,
+    /// How the addresses of clients are known.
+    pub whence: Whence,
 }
 
 impl Flags {
@@ -231,11 +247,12 @@ impl Flags {
             require_loopback_unless(protection, configuration.listen, "the WebSocket listener", "TLS");
         checks.exposure("listen", judged);
         checks.listeners(&[("listen", configuration.listen), ("admin", configuration.admin)]);
+        let whence = admission::whence(&configuration, &mut checks);
         let jwks = checks.keys("jwks", configuration.jwks.as_deref());
         checks.logs(&self.logs);
         match (timings, region, edge, jwks, checks.mistakes()) {
             (Some(timings), Some(region), Some(edge), Some(jwks), None) => {
-                Ok(Checked { configuration, timings, region, edge, jwks })
+                Ok(Checked { configuration, timings, region, edge, jwks, whence })
             }
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
@@ -258,9 +275,8 @@ impl Flags {
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("origins", "--origins", self.origins.as_deref())
             .flag("list_members", "--list-members", self.list_members.as_deref())
-            .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        self.timing.onto(loader)
+        self.timing.onto(self.admission.onto(loader))
     }
 }
 
@@ -294,8 +310,10 @@ pub struct Settings {
     pub origins: Origins,
     /// Up to how many members a room is shown as a list unless a client asks otherwise; above zero.
     pub list_members: usize,
-    /// WebSockets to take; further ones are answered 503.
-    pub connections_max: usize,
+    /// How many may come in; further ones are told when to come back.
+    pub limits: AdmissionLimits,
+    /// How the addresses of clients are known.
+    pub whence: Whence,
     /// Draws this run's identity, connection ids and jitter; unpredictable outside simulations.
     pub seed: u64,
 }
@@ -324,7 +342,7 @@ mod tests {
         let flags = Flags {
             listen: Some("here".into()),
             core: vec!["ftp://x:1".into()],
-            connections_max: Some("0".into()),
+            admission: AdmissionFlags { connections_max: Some("0".into()), ..AdmissionFlags::default() },
             timing: TimingFlags { grace: Some("soon".into()), ..TimingFlags::default() },
             ..Flags::default()
         };

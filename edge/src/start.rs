@@ -13,11 +13,12 @@ use presence_runtime::telemetry::Metrics;
 use presence_runtime::tokens::Verifier;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 use crate::connection::{Inbox, Shared};
-use crate::http::{AcceptObserver, ExtraHttp, Http};
+use crate::http::{AcceptObserver, ExtraHttp, Http, Partings};
 use crate::hub::{Hub, HubSettings};
 use crate::link::{self, Links};
 use crate::metrics::EdgeMetrics;
@@ -93,7 +94,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
     );
     let verifier = verifier.counting(refused, clock.clone());
     let mut chance = StdRng::seed_from_u64(settings.seed);
-    let (edge_metrics, accepts) = EdgeMetrics::new(&metrics, settings.connections_max);
+    let (edge_metrics, accepts) = EdgeMetrics::new(&metrics, settings.limits.connections);
     let (readiness, tasks) = (Readiness::new(), Shutdown::new());
     let (inbox, reports) = Inbox::pair();
     let (links, events) = Links::new(network, clock.clone(), tasks.clone());
@@ -126,7 +127,9 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         origins: settings.origins,
         extra,
         observer,
-        places: Arc::new(Semaphore::new(settings.connections_max)),
+        admission: Arc::new(Admission::new(settings.limits, chance.next_u64())),
+        whence: settings.whence,
+        partings: Partings::default(),
         accepts,
         tasks: tasks.clone(),
     });

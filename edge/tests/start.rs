@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use presence_edge::http::{Body, ExtraHttp};
-use presence_edge::settings::{Origins, Settings};
+use presence_edge::settings::{AdmissionLimits, Origins, Settings, Whence};
 use presence_edge::start::{Deps, Running, StartError, start};
 use presence_model::id::{EdgeName, RegionId};
 use presence_model::timing::{Timings, TimingsGiven};
@@ -35,7 +35,8 @@ fn settings() -> Settings {
         timings: Timings::derive(TimingsGiven::default()).unwrap(),
         origins: Origins::SameHost,
         list_members: 5_000,
-        connections_max: 2,
+        limits: AdmissionLimits { connections: 2, per_address: None, handshakes_per_second: 1_000_000 },
+        whence: Whence::default(),
         seed: 7,
     }
 }

@@ -23,7 +23,9 @@ const OUR_FAULT = new Set([4400, 4413]);
 const SUPERSEDED = 4409;
 const EVICTED = 4410;
 const TOKEN_FIRST = new Set([4401, 4403]);
-const AFTER_THE_HINT = new Set([1001, 1012, 1013]);
+const AFTER_THE_HINT = new Set([1001, 1012, 1013, 4429]);
+/** It is too much for this edge: wait longer each time, whatever it says. */
+const TOO_MUCH = new Set([1013, 4429]);
 /** Errors after which the same may go well a little later, or elsewhere. */
 const PASSING = new Set(["unavailable", "rate_limited"]);
 
@@ -900,6 +902,7 @@ export class Presence {
     if (code === SILENT) return 0;
     if (leaves === null || !AFTER_THE_HINT.has(code)) return undefined;
     const left = Math.max(0, leaves - performance.now());
+    if (TOO_MUCH.has(code)) return Math.max(left, this.#backoff.next());
     return left > 0 || !this.#backoff.failed ? left : undefined;
   }
 

@@ -90,6 +90,7 @@ impl Core {
             region: RegionId::new("local").expect("a name"),
             name: name.to_owned(),
             connections_max: 64,
+            arrivals: presence_core::driver::ArrivalLimits::default(),
             timings: timings(),
             classes: presence_model::class::Classes::default(),
             seed: rand::random(),
@@ -187,7 +188,8 @@ fn edge(
         timings: timings(),
         origins: presence_edge::settings::Origins::Any,
         list_members: 5_000,
-        connections_max: 1_000,
+        limits: presence_edge::settings::AdmissionLimits::of(1_000),
+        whence: presence_edge::settings::Whence::default(),
         seed: rand::random(),
     };
     let deps = presence_edge::start::Deps {

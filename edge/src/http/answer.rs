@@ -11,7 +11,7 @@ use presence_runtime::release::VERSION;
 use sha2::{Digest as _, Sha256};
 
 use super::Body;
-use crate::limits::FULL_RETRY_AFTER_S;
+use crate::admission::{Cause, TurnedAway};
 use crate::ws::handshake::Refused;
 
 const BROWSER_CLIENT: &str = include_str!("../../web/presence.js");
@@ -40,9 +40,15 @@ pub(super) fn refusal(refused: Refused) -> Response<Body> {
     response
 }
 
-pub(super) fn full() -> Response<Body> {
-    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "this edge is full, try again elsewhere\n");
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(FULL_RETRY_AFTER_S));
+pub(super) fn turned_away(away: TurnedAway) -> Response<Body> {
+    let status = match away.cause {
+        Cause::Full | Cause::Rate => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::Address => StatusCode::TOO_MANY_REQUESTS,
+    };
+    let mut response = text(status, format!("{}\n", away.cause));
+    // Whole seconds are all there are; rounded up, so that nobody comes too early.
+    let seconds = away.after.as_secs() + u64::from(away.after.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, seconds.into());
     response
 }
 
@@ -76,6 +82,8 @@ fn etag(contents: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn asking(tag: Option<&str>) -> HeaderMap {
@@ -106,6 +114,17 @@ mod tests {
         let response = refusal(Refused::NotAnUpgrade);
         assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
         assert_eq!(response.headers()["sec-websocket-version"], "13");
-        assert_eq!(full().headers()[RETRY_AFTER], FULL_RETRY_AFTER_S);
+    }
+
+    #[test]
+    fn whoever_is_turned_away_is_told_when_to_come_back() {
+        let away = |cause, ms| turned_away(TurnedAway { cause, after: Duration::from_millis(ms) });
+        for (cause, ms, status, retry_after) in
+            [(Cause::Full, 5_000, 503, "5"), (Cause::Rate, 5_001, 503, "6"), (Cause::Address, 999, 429, "1")]
+        {
+            let response = away(cause, ms);
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()[RETRY_AFTER], retry_after);
+        }
     }
 }

@@ -175,6 +175,9 @@ impl Hub {
         let Some(name) = self.name_in(key, room) else { return };
         self.drop_stay(key, room, cx.now);
         self.refuse(key, (Some(name), told), &refusal.to_string(), cx);
+        if let Some(wait) = told.retry_after {
+            self.roomless_for(key, wait);
+        }
     }
 
     /// An automatic re-join was refused: the session is over, and the client is told why.

@@ -38,6 +38,8 @@ pub struct HubCounts {
     pub flooded: u64,
     /// Requests refused by a rate.
     pub rate_limited: u64,
+    /// Joins refused because too many waited to be said before them.
+    pub joins_shed: u64,
     /// Snapshots that clients asked for.
     pub resyncs: u64,
     /// Renewal batches sent, again or for the first time.

@@ -38,6 +38,8 @@ struct Pending {
     answers: u32,
     /// Looked at again then.
     due: Mono,
+    /// A join that is not answered by then is given up.
+    last: Mono,
 }
 
 /// For whom a join was, and how many more answers to it are to come.
@@ -74,12 +76,21 @@ impl Requests {
         self.add_later(request, due)
     }
 
+    /// Notes a join that waits in its line until `due`, and for its answer until `last`.
+    pub(super) fn add_join(&mut self, join: Request, (due, last): (Mono, Mono)) -> RequestId {
+        let id = self.add(join, due);
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.last = last;
+        }
+        id
+    }
+
     /// Notes a request that is to be said at `due`.
     pub(super) fn add_later(&mut self, request: Request, due: Mono) -> RequestId {
         let id = self.next_id();
         self.last = id.0;
         self.dues.insert((due, id));
-        self.pending.insert(id, Pending { request, sent: false, said: false, answers: 0, due });
+        self.pending.insert(id, Pending { request, sent: false, said: false, answers: 0, due, last: due });
         id
     }
 
@@ -154,6 +165,23 @@ impl Requests {
         self.dues.remove(&(pending.due, id));
         pending.due = due;
         self.dues.insert((due, id));
+    }
+
+    /// Whether an overdue join may still be answered in time: it is on its way, or cannot be said to anybody.
+    pub(super) fn waits_on(&mut self, id: RequestId, is_linked: bool, now: Mono) -> bool {
+        let Some(pending) = self.pending.get_mut(&id) else { return false };
+        if now >= pending.last || (is_linked && !pending.sent) {
+            return false;
+        }
+        self.dues.remove(&(pending.due, id));
+        pending.due = pending.last;
+        self.dues.insert((pending.due, id));
+        true
+    }
+
+    /// How many joins of newcomers wait to be said, those that are over meanwhile included.
+    pub(super) fn line(&self) -> usize {
+        self.joins.len()
     }
 
     /// It is due; a join lines up again.

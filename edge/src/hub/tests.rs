@@ -5,6 +5,7 @@ mod classes;
 mod cores;
 mod crowds;
 mod drain;
+mod line;
 mod link;
 mod liveness;
 mod refused;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use presence_model::crowd::Window;
 use presence_model::cursor::Cursor;
 use presence_model::id::{ConnectionId, RoomId, UserId};
 use presence_model::lease::LeaseId;
@@ -14,7 +15,7 @@ use super::requests::Request;
 use super::rooms::RoomKey;
 use super::table::{Session, Showing, Standing, Stay};
 use super::{ConnKey, Cx, Effect, Hub};
-use crate::limits::RENEWAL_BATCH_MAX;
+use crate::limits::{COME_BACK_LEAST, COME_BACK_MOST, JOIN_LINE_PART, RENEWAL_BATCH_MAX};
 use crate::protocol::codes::Told;
 use crate::protocol::{ErrorCode, Since};
 
@@ -245,7 +246,12 @@ impl Hub {
     }
 
     fn join_overdue(&mut self, id: RequestId, (key, room): (ConnKey, RoomKey), cx: &mut Cx<'_>) {
+        let is_linked = self.link.is_up();
+        if self.requests.waits_on(id, is_linked, cx.now) {
+            return;
+        }
         self.count_refused(key, room);
+        let has_waited_in_line = is_linked && !self.requests.was_said(id);
         if let Some(conn) = self.conns.get(key)
             && let Some(stay) = conn.stay(room)
             && let Some(session) = stay.session.as_deref()
@@ -257,10 +263,24 @@ impl Hub {
         self.requests.remove(id);
         let Some(name) = self.name_in(key, room) else { return };
         self.drop_stay(key, room, cx.now);
-        let jitter = self.chance.random_range(0.5..1.0);
-        let retry_after = self.timings.reconnect_within.mul_f64(jitter);
+        let (retry_after, why) = if has_waited_in_line {
+            self.counts.joins_shed += 1;
+            (self.after_the_line(cx.now), "too many want in at once")
+        } else {
+            let jitter = self.chance.random_range(0.5..1.0);
+            (self.timings.reconnect_within.mul_f64(jitter), "the core did not answer")
+        };
         let told = Told { code: ErrorCode::Unavailable, retry_after: Some(retry_after), generation: None };
-        self.refuse(key, (Some(name), told), "the core did not answer", cx);
+        self.refuse(key, (Some(name), told), why, cx);
         self.roomless_for(key, retry_after);
+    }
+
+    /// A moment of its own for a join that has waited too long behind others: as fast as these were said.
+    fn after_the_line(&mut self, now: Mono) -> Duration {
+        let waited = self.timings.heartbeat / JOIN_LINE_PART;
+        let line = u32::try_from(self.requests.line()).unwrap_or(u32::MAX).max(1);
+        let window = Window { least: COME_BACK_LEAST, most: COME_BACK_MOST };
+        let chance = self.chance.random_range(0.0..1.0);
+        self.crowd.hint(waited / line, window, chance, now)
     }
 }

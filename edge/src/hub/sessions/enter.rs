@@ -12,7 +12,7 @@ use super::super::rooms::RoomKey;
 use super::super::table::{Session, Show, Showing, Standing, Stay, Unsaid};
 use super::super::{ConnKey, Cx, Hub};
 use super::{Verified, warn_at};
-use crate::limits::JOIN_RATE;
+use crate::limits::{JOIN_LINE_PART, JOIN_RATE};
 use crate::protocol::codes::Told;
 use crate::protocol::{ErrorCode, JoinMessage, ServerMessage, Since};
 
@@ -233,8 +233,9 @@ impl Hub {
         now: Mono,
     ) -> presence_model::link::RequestId {
         // Not sooner for a quick class: its room is all that is known of it, and storms take their time.
-        let due = now + self.timings.heartbeat;
-        self.requests.add(Request::Join { key, room, again: false }, due)
+        let patience = self.timings.heartbeat;
+        let dues = (now + patience / JOIN_LINE_PART, now + patience);
+        self.requests.add_join(Request::Join { key, room, again: false }, dues)
     }
 
     /// Puts a connection into a room.

@@ -1,0 +1,371 @@
+//! Who may come in: so many at once, so many from one address, so many a second. Whoever may not is told when to
+//! come back, each at a moment of its own.
+//!
+//! Judged before a WebSocket is opened, when turning somebody away costs next to nothing. Who is in is never put out
+//! for those who come.
+
+mod address;
+mod proxied;
+mod whence;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use presence_model::crowd::{Crowd, Window};
+use presence_model::gate::{Gate, Rate};
+use presence_model::time::Mono;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::address::Origin;
+pub(crate) use self::proxied::read_header;
+pub use self::whence::{Source, Whence};
+use crate::limits::{
+    ADDRESS_AGAIN, COME_BACK_LEAST, COME_BACK_MOST, HANDSHAKES_PER_SECOND_DEFAULT, TURNED_AWAY_TOLD_EVERY,
+};
+use crate::protocol::CloseCode;
+
+/// How many may come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdmissionLimits {
+    /// WebSockets at once.
+    pub connections: usize,
+    /// Transports at once of one address, a /64 of IPv6 counting as one; none: no limit of its own.
+    pub per_address: Option<u32>,
+    /// WebSocket handshakes a second, and at once after a pause; above zero.
+    pub handshakes_per_second: u32,
+}
+
+/// Why somebody is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// This edge has as many WebSockets as it may.
+    Full,
+    /// This address has as many transports as it may.
+    Address,
+    /// Too many handshakes a second.
+    Rate,
+}
+
+impl Cause {
+    pub(crate) const ALL: [Self; 3] = [Self::Full, Self::Address, Self::Rate];
+
+    /// Its word in metrics and logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Address => "address",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// The code for whoever cannot see the status of a refused handshake.
+    pub(crate) const fn close_code(self) -> CloseCode {
+        match self {
+            Self::Full | Self::Rate => CloseCode::Overloaded,
+            Self::Address => CloseCode::RateLimited,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "this edge is full, try again later or elsewhere",
+            Self::Address => "too many connections from this address",
+            Self::Rate => "too many come at once, try again later",
+        })
+    }
+}
+
+/// Somebody who may not come in now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TurnedAway {
+    pub(crate) cause: Cause,
+    /// When to come back.
+    pub(crate) after: Duration,
+}
+
+/// Judges who may come in.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    limits: AdmissionLimits,
+    places: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    gate: Gate,
+    crowd: Crowd,
+    chance: Xoshiro256PlusPlus,
+    /// Transports by address, none with 0: so never more addresses than transports.
+    addresses: HashMap<Origin, u32, foldhash::fast::FixedState>,
+    /// When it was last logged that somebody was turned away.
+    told: Option<Mono>,
+    untold: [u64; Cause::ALL.len()],
+}
+
+impl Admission {
+    /// Nobody is in yet. `seed` is to be unpredictable, so that addresses cannot be chosen to collide.
+    pub(crate) fn new(limits: AdmissionLimits, seed: u64) -> Self {
+        let state = State {
+            gate: Gate::default(),
+            crowd: Crowd::default(),
+            chance: Xoshiro256PlusPlus::seed_from_u64(seed),
+            addresses: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
+            told: None,
+            untold: Default::default(),
+        };
+        Self { places: Arc::new(Semaphore::new(limits.connections)), state: Mutex::new(state), limits }
+    }
+
+    /// A transport from this address; none: there is no limit for it.
+    ///
+    /// # Errors
+    /// The address has as many as it may.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+        now: Mono,
+    ) -> Result<Option<Arc<AddressPlace>>, TurnedAway> {
+        let (Some(address), Some(most)) = (address, self.limits.per_address) else { return Ok(None) };
+        let origin = Origin::from(address);
+        let mut state = self.lock();
+        let count = state.addresses.entry(origin).or_insert(0);
+        if *count >= most {
+            return Err(state.turn_away(Cause::Address, (&self.limits, Some(address)), now));
+        }
+        *count += 1;
+        Ok(Some(Arc::new(AddressPlace { origin, admission: Arc::clone(self) })))
+    }
+
+    /// One more WebSocket.
+    ///
+    /// # Errors
+    /// There are as many as may be, or too many come at once. Whoever is refused as one too many costs nobody else a
+    /// handshake.
+    pub(crate) fn admit(
+        &self,
+        address: Option<IpAddr>,
+        now: Mono,
+    ) -> Result<OwnedSemaphorePermit, TurnedAway> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let mut state = self.lock();
+        let Ok(place) = place else {
+            return Err(state.turn_away(Cause::Full, (&self.limits, address), now));
+        };
+        match state.gate.admit(self.limits.rate(), now) {
+            Ok(()) => Ok(place),
+            Err(_) => Err(state.turn_away(Cause::Rate, (&self.limits, address), now)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    fn tracked(&self) -> usize {
+        self.lock().addresses.len()
+    }
+}
+
+impl AdmissionLimits {
+    /// So many WebSockets at once, and otherwise as an edge has it that is told nothing.
+    #[must_use]
+    pub const fn of(connections: usize) -> Self {
+        Self { connections, per_address: None, handshakes_per_second: HANDSHAKES_PER_SECOND_DEFAULT }
+    }
+
+    fn rate(&self) -> Rate {
+        let burst = self.handshakes_per_second.max(1);
+        Rate { interval: Duration::from_secs(1) / burst, burst }
+    }
+}
+
+impl State {
+    fn turn_away(
+        &mut self,
+        cause: Cause,
+        (limits, address): (&AdmissionLimits, Option<IpAddr>),
+        now: Mono,
+    ) -> TurnedAway {
+        let chance = self.chance.random_range(0.0..1.0);
+        let window = |least| Window { least, most: COME_BACK_MOST };
+        let after = match cause {
+            // They come back as fast as they may be taken, if there is room by then.
+            Cause::Full | Cause::Rate => {
+                self.crowd.hint(limits.rate().interval, window(COME_BACK_LEAST), chance, now)
+            }
+            // No crowd of the whole edge: one address.
+            Cause::Address => Crowd::default().hint(Duration::ZERO, window(ADDRESS_AGAIN), chance, now),
+        };
+        self.untold[cause as usize] += 1;
+        if self.told.is_none_or(|told| now.since(told) >= TURNED_AWAY_TOLD_EVERY) {
+            self.told = Some(now);
+            let [full, of_address, rate] = std::mem::take(&mut self.untold);
+            let last = address.map(tracing::field::display);
+            tracing::warn!(full, address = of_address, rate, last, "clients are turned away");
+        }
+        TurnedAway { cause, after }
+    }
+}
+
+/// One transport of an address; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct AddressPlace {
+    origin: Origin,
+    admission: Arc<Admission>,
+}
+
+impl Drop for AddressPlace {
+    fn drop(&mut self) {
+        let mut state = self.admission.lock();
+        if let Entry::Occupied(mut count) = state.addresses.entry(self.origin) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const NOW: Mono = Mono::from_millis(1_000);
+
+    fn admission(connections: usize, per_address: Option<u32>, handshakes_per_second: u32) -> Arc<Admission> {
+        let limits = AdmissionLimits { connections, per_address, handshakes_per_second };
+        Arc::new(Admission::new(limits, 7))
+    }
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    fn cause<T>(judged: Result<T, TurnedAway>) -> Option<Cause> {
+        judged.err().map(|away| away.cause)
+    }
+
+    #[test]
+    fn an_address_has_so_many_transports_and_no_more() {
+        let admission = admission(100, Some(3), 100);
+        let enter = |from: &str| admission.enter(address(from), NOW);
+        let mut own: Vec<_> = (0..3).map(|_| enter("192.0.2.1").unwrap()).collect();
+        assert_eq!(cause(enter("192.0.2.1")), Some(Cause::Address));
+        assert_eq!(cause(enter("::ffff:192.0.2.1")), Some(Cause::Address), "the same in other words");
+        let _other = enter("192.0.2.2").unwrap();
+        own.pop();
+        own.push(enter("192.0.2.1").unwrap());
+        assert_eq!(cause(enter("192.0.2.1")), Some(Cause::Address));
+        let network: Vec<_> = (1..=3).map(|host| enter(&format!("2001:db8::{host}")).unwrap()).collect();
+        assert_eq!(cause(enter("2001:db8::ffff")), Some(Cause::Address), "a /64 is one");
+        drop(network);
+        assert!(enter("2001:db8::ffff").is_ok());
+    }
+
+    #[test]
+    fn only_addresses_with_a_transport_are_remembered() {
+        let limited = admission(100, Some(1), 100);
+        for host in 0..=255 {
+            for _ in 0..2 {
+                let place = limited.enter(address(&format!("192.0.2.{host}")), NOW).unwrap();
+                assert_eq!(limited.tracked(), 1);
+                let shared = place.clone();
+                drop(place);
+                assert_eq!(limited.tracked(), 1, "the WebSocket has it still");
+                drop(shared);
+            }
+            assert_eq!(limited.tracked(), 0);
+        }
+        assert_eq!(cause(limited.enter(None, NOW)), None);
+        assert_eq!(limited.tracked(), 0, "a proxy's own address");
+        let free = admission(100, None, 100);
+        let _places: Vec<_> = (0..1_000).map(|_| free.enter(address("192.0.2.1"), NOW).unwrap()).collect();
+        assert_eq!(free.tracked(), 0, "no limit, no memory");
+    }
+
+    #[test]
+    fn so_many_are_in_at_once_and_no_more() {
+        let admission = admission(2, None, 100);
+        let first = admission.admit(None, NOW).unwrap();
+        let _second = admission.admit(None, NOW).unwrap();
+        assert_eq!(cause(admission.admit(None, NOW)), Some(Cause::Full));
+        drop(first);
+        assert!(admission.admit(None, NOW).is_ok());
+    }
+
+    #[test]
+    fn so_many_come_a_second_and_whoever_finds_no_place_takes_nobodys_turn() {
+        let admission = admission(1_000, None, 10);
+        let at = |ms: u64, count: usize| {
+            let now = Mono::from_millis(ms);
+            (0..count).filter_map(|_| admission.admit(None, now).ok()).count()
+        };
+        assert_eq!([at(1_000, 9), at(1_000, 1), at(1_000, 5)], [9, 1, 0]);
+        assert_eq!([at(1_099, 5), at(1_100, 5), at(1_500, 9)], [0, 1, 4]);
+        assert_eq!(cause(admission.admit(None, Mono::from_millis(1_500))), Some(Cause::Rate));
+        let full = super::tests::admission(1, None, 2);
+        let _only = full.admit(None, NOW).unwrap();
+        for _ in 0..10 {
+            assert_eq!(cause(full.admit(None, NOW)), Some(Cause::Full));
+        }
+        drop(_only);
+        assert!(full.admit(None, NOW).is_ok(), "its turn was not taken by those who found no place");
+    }
+
+    #[test]
+    fn a_crowd_is_told_to_come_back_as_fast_as_it_may_be_taken() {
+        let admission = admission(100_000, None, 100);
+        let hints: Vec<_> =
+            (0..1_100).filter_map(|_| admission.admit(None, NOW).err()).map(|away| away.after).collect();
+        assert_eq!(hints.len(), 1_000);
+        for second in 0..40 {
+            let count = hints.iter().filter(|after| after.as_secs() == second).count();
+            assert!(count <= 130, "{count} of 100 a second come back in second {second}");
+        }
+        assert!(hints.iter().all(|after| *after >= COME_BACK_LEAST && *after <= COME_BACK_MOST * 3 / 2));
+    }
+
+    #[test]
+    fn what_is_turned_away_is_logged_at_a_bounded_rate() {
+        let admission = admission(0, None, 1);
+        let told = |now: Mono| {
+            let _ = admission.admit(None, now);
+            admission.lock().told
+        };
+        assert_eq!(told(NOW), Some(NOW));
+        assert_eq!(told(NOW + TURNED_AWAY_TOLD_EVERY - Duration::from_millis(1)), Some(NOW));
+        assert_eq!(admission.lock().untold, [1, 0, 0], "to be told with the next");
+        let later = NOW + TURNED_AWAY_TOLD_EVERY;
+        assert_eq!((told(later), admission.lock().untold), (Some(later), [0, 0, 0]));
+    }
+
+    #[test]
+    fn places_are_counted_over_threads() {
+        let admission = admission(100, Some(50), 100);
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let admission = Arc::clone(&admission);
+                thread::spawn(move || {
+                    for _ in 0..1_000 {
+                        let _place = admission.enter(address("192.0.2.1"), NOW).unwrap();
+                        assert!(admission.tracked() <= 1);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(admission.tracked(), 0);
+    }
+}
