@@ -240,3 +240,29 @@ test("an edge that is overloaded again and again is left alone for longer each t
     assert.ok(waits[0] > 30 && waits[1] > 70 && waits[2] > 150, `${waits}`);
   });
 });
+
+test("whoever is turned away at the door comes back after the hint, and later each time", async () => {
+  for (const [code, reason] of [[1013, "overloaded"], [4429, "rate_limited"]]) {
+    FakeSocket.all = [];
+    await withChance(0.02, async () => {
+      const presence = present();
+      const heard = [];
+      presence.on("reconnect", (told) => heard.push(told));
+      presence.join("r");
+      const waits = [];
+      for (const [count, after_ms] of [[1, 250], [2, 5], [3, 5]]) {
+        await eventually(() => FakeSocket.all.length === count);
+        const start = performance.now();
+        // Before any hello, as an edge says it that lets nobody in.
+        FakeSocket.last.says({ t: "reconnect", after_ms, reason });
+        FakeSocket.last.ends(code);
+        await eventually(() => FakeSocket.all.length === count + 1);
+        waits.push(performance.now() - start);
+      }
+      assert.deepEqual(heard[0], { after: 250, reason });
+      assert.ok(waits[0] > 240, `not before the hint: ${waits}`);
+      assert.ok(waits[1] > 180 && waits[2] > 380, `growing, however short the hints: ${waits}`);
+      presence.close();
+    });
+  }
+});
