@@ -78,6 +78,13 @@ ensure_browser() {
     ensure_debian chromium chromium
 }
 
+# Proxies of the tests. Debian starts those it installs, which nobody here talks to; users find neither by name.
+ensure_proxies() {
+    export PATH="$PATH:/usr/sbin"
+    ensure_debian nginx nginx-light
+    ensure_debian haproxy haproxy
+}
+
 # cargo-deny is built once into the cache.
 ensure_cargo_deny() {
     local home=$PRESENCE_TEST_CACHE/cargo version=0.20.2
