@@ -46,6 +46,18 @@ pub struct Report {
     pub ended: Vec<(String, String)>,
     /// Links opened.
     pub links: u64,
+    /// Joins that were told to come again.
+    pub postponed: u64,
+    /// The shortest and the longest span they were told.
+    pub hints: (Duration, Duration),
+}
+
+impl Report {
+    fn postpone(&mut self, wait: Duration) {
+        let (shortest, longest) = self.hints;
+        self.hints = if self.postponed == 0 { (wait, wait) } else { (shortest.min(wait), longest.max(wait)) };
+        self.postponed += 1;
+    }
 }
 
 enum Order {
@@ -278,6 +290,7 @@ impl Edge {
                     Some(Outcome::Granted(granted)) => self.seats.granted(seat, &granted),
                     Some(Outcome::Refused(refused)) if refused.code() == v1::RefusalCode::Unavailable => {
                         let wait = Duration::from_millis(refused.retry_after_ms.max(50));
+                        lock(&self.report).postpone(wait);
                         self.seats.later(seat, Instant::now() + wait);
                     }
                     other => {

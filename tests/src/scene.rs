@@ -188,6 +188,13 @@ impl Cast {
         edge_with(name, &EdgeOptions { cores, ..EdgeOptions::default() }, &self.keys, &TIMERS)
     }
 
+    /// One more hand-made edge that knows all cores; nobody is there yet.
+    #[must_use]
+    pub fn start_fleet(&self, name: &str) -> Fleet {
+        let cores: Vec<String> = self.cores.iter().map(|core| core.address("grpc")).collect();
+        Fleet::start(name, &cores, Arc::clone(&self.keys), TIMERS)
+    }
+
     /// More people come.
     ///
     /// # Errors
