@@ -178,7 +178,14 @@ impl Http {
         let stop = self.tasks.token();
         tokio::select! {
             biased;
-            header = read_header(stream) => header.map_err(|bad| tracing::debug!(%peer, "{bad}")),
+            header = read_header(stream) => match header {
+                // Another proxy of ours: for a health check of its own.
+                Ok(client) => Ok(client.filter(|client| !self.whence.trusts(*client))),
+                Err(bad) => {
+                    tracing::debug!(%peer, "{bad}");
+                    Err(())
+                }
+            },
             () = stop.cancelled() => Err(()),
             () = self.shared.clock.sleep(HANDSHAKE_WITHIN) => {
                 tracing::debug!(%peer, "no PROXY header in time");

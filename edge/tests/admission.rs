@@ -253,8 +253,8 @@ async fn a_listener_for_proxies_demands_their_header_and_counts_whom_it_names() 
         assert_eq!(status, 101);
         kept.push(stream);
         assert_eq!(edge.say(&of(2)).await.0, 429, "the same client in other words");
-        for _ in 0..4 {
-            let (status, _, stream) = edge.say(&with("PROXY UNKNOWN\r\n")).await;
+        for own in ["PROXY UNKNOWN\r\n", "PROXY TCP4 127.0.0.1 127.0.0.1 1 1\r\n"].repeat(3) {
+            let (status, _, stream) = edge.say(&with(own)).await;
             assert_eq!(status, 101);
             kept.push(stream);
         }
