@@ -33,7 +33,6 @@ async fn renewals_that_failed(cores: &[Process]) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "the numbers are what this test is run for")]
 async fn newcomers_wait_for_a_slow_store_and_whoever_is_there_does_not() -> anyhow::Result<()> {
     let mut scene = Scene::set(2, PEOPLE, ServerOptions::default()).await?;
     let (before, failed_before) = (scene.fleet.report(), renewals_that_failed(&scene.cores).await);

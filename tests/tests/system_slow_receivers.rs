@@ -33,7 +33,6 @@ const STALLED_BYTES_MAX: f64 = 96.0 * 1024.0;
 const LATER_MAX: Duration = Duration::from_millis(500);
 
 /// Watches the room, and never reads.
-#[expect(clippy::disallowed_methods, reason = "a client that must not read")]
 async fn stall(edge: &Process, keys: &Keys, number: usize) -> anyhow::Result<TcpStream> {
     let url = edge.address("ws");
     let host = url.trim_start_matches("ws://").trim_end_matches("/v1/ws");
@@ -114,7 +113,6 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "the numbers are what this test is run for")]
 async fn scenario_25_clients_that_stop_reading_cost_little_and_slow_down_nobody() -> anyhow::Result<()> {
     let keys = Arc::new(Keys::generate()?);
     let core = core(&keys, &TIMERS)?;
