@@ -130,6 +130,7 @@ pub fn verb(command: &Command) -> &'static str {
         Command::Discard { .. } => "discard",
         Command::Audit { .. } => "audit",
         Command::Disown { .. } => "disown",
+        Command::Distrust { .. } => "distrust",
         Command::Turn { .. } => "turn",
         Command::Link { .. } => "link",
         Command::Unlink { .. } => "unlink",

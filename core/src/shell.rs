@@ -3,6 +3,7 @@
 //! Links, watchers and questions reach the task through a [`Handle`]; each gets a channel of its own
 //! back. Store commands run beside each other and come back as inputs.
 
+mod store_log;
 mod task;
 
 use std::sync::Arc;

@@ -86,6 +86,7 @@ impl Command {
             | Self::Release { .. }
             | Self::Discard { .. }
             | Self::Disown { .. }
+            | Self::Distrust { .. }
             | Self::Lose { .. }
             | Self::Turn { .. }
             | Self::Link { .. }
@@ -185,7 +186,8 @@ pub enum Command {
         /// By plain name.
         leases: Vec<LeaseId>,
     },
-    /// A page of an audit, both ways: leases that no record names, and records whose lease does not exist.
+    /// A page of an audit, both ways: leases that no record names, and records whose lease does not exist; and
+    /// the rosters on the way that are torn.
     /// What stays as it is while a walk goes from the first place to the first place again is looked at.
     /// What is held for its ttl is no finding. Refused while no epoch vouches for the data. Answer:
     /// [`Outcome::Audited`].
@@ -205,6 +207,12 @@ pub enum Command {
         shard: Shard,
         /// By plain name.
         leases: Vec<LeaseId>,
+    },
+    /// If a roster is torn, judged at this point, no epoch vouches for its shard any more: the next turn mints
+    /// one and makes the roster whole of its records. Answer: [`Outcome::Distrusted`].
+    Distrust {
+        /// Which roster.
+        roster: Roster,
     },
     /// Shortens all leases of a lost edge under their own names to now + the grace of their ttl. Nothing happens if the
     /// shard knows a higher link number of that edge; only deadlines ≤ `broken_since` + ttl are touched;

@@ -18,6 +18,7 @@ pub mod reads;
 pub mod retention;
 pub mod revocations;
 pub mod tails;
+pub mod torn;
 pub mod turns;
 pub mod users;
 
@@ -156,6 +157,12 @@ macro_rules! conformance {
             audits::a_lost_record_is_made_good,
             audits::a_changed_shard_is_not_audited,
             audits::the_oldest_overdue_is_told,
+            torn::a_commit_left_half_way_is_made_whole,
+            torn::the_next_commit_finds_what_was_left_half_way,
+            torn::a_turn_that_is_refused_half_way_goes_on,
+            torn::a_torn_roster_is_found_and_made_whole,
+            torn::a_roster_that_was_mended_is_not_torn,
+            torn::a_shard_that_lost_its_own_hash_goes_on,
             turns::one_core_has_the_turn,
             turns::only_the_holder_is_told_what_is_due,
             turns::a_sweep_counts_from_its_start,

@@ -110,19 +110,16 @@ const MUTANTS: &[Mutant] = mutants! {
         ("leaves the digest of a record that was lost",
          "if is_torn then", "if false then",
          audits::a_lost_record_is_made_good)
+        ("does not say that it has begun",
+         "begin(room_entry)\n", "\n",
+         torn::a_commit_left_half_way_is_made_whole)
     "common.lua":
         ("does not compare the server's run id",
          "return state.epoch and state.server == server", "return state.epoch",
          faults::a_restart_keeps_data_under_a_new_epoch)
-        ("mints no epoch above the one the caller knows",
-         "known > stored and known or stored", "stored",
-         holds::a_known_epoch_is_never_repeated)
-        ("mints an epoch by its clock alone",
-         "minted = math.max(minted, tonumber(string.sub(highest, 1, 16), 16) + 1)", "",
-         faults::an_empty_restart_with_a_clock_behind)
-        ("starts no hold at a new epoch",
-         "start_hold('store_changed')\n", "\n",
-         faults::a_restart_ends_nobody)
+        ("does not see what was left half-way",
+         "and not left_open", "",
+         torn::a_commit_left_half_way_is_made_whole)
         ("is never held",
          "return since ~= nil and now < since + ttl and since <= now + ttl", "return false",
          guards::a_hold_stops_silence_and_nothing_else)
@@ -153,6 +150,45 @@ const MUTANTS: &[Mutant] = mutants! {
         ("starts every roster at nought",
          "return roster and roster.revision or number('commits', 0)", "return roster and roster.revision or 0",
          retention::a_position_is_never_repeated)
+    "settle.lua":
+        ("mints no epoch above the one the caller knows",
+         "known > stored and known or stored", "stored",
+         holds::a_known_epoch_is_never_repeated)
+        ("mints an epoch by its clock alone",
+         "minted = math.max(minted, tonumber(string.sub(highest, 1, 16), 16) + 1)", "",
+         faults::an_empty_restart_with_a_clock_behind)
+        ("starts no hold at a new epoch",
+         "start_hold('store_changed')\n", "\n",
+         faults::a_restart_ends_nobody)
+        ("keeps the history of a commit that was left half-way",
+         "redis.call('DEL', key('history'))", "",
+         torn::a_commit_left_half_way_is_made_whole)
+        ("counts anew over a history that was counted before",
+         "or not state.commits then", "then",
+         torn::a_shard_that_lost_its_own_hash_goes_on)
+        ("leaves a torn roster as it is",
+         "if #left_open > 1 then make_whole", "if false then make_whole",
+         torn::a_torn_roster_is_found_and_made_whole)
+        ("forgets the digest of a roster that it makes whole",
+         "digest = digest_of(region, room)", "digest = '0000000000000000'",
+         torn::a_commit_left_half_way_is_made_whole)
+        ("keeps names that no record has",
+         "redis.call('DEL', names)", "",
+         torn::a_torn_roster_is_found_and_made_whole)
+        ("forgets the entry of a roster that it makes whole",
+         "redis.call('ZADD', key('rooms'), 0, entry)", "",
+         torn::a_torn_roster_is_found_and_made_whole)
+    "named.lua":
+        ("does not count names against records",
+         "redis.call('HLEN', hash) - has_first ~= listed or", "",
+         torn::a_roster_that_was_mended_is_not_torn)
+        ("does not look for the entry of a roster",
+         "has_entry ~= (listed > 0) or", "",
+         torn::a_torn_roster_is_found_and_made_whole)
+    "distrust.lua":
+        ("distrusts what is whole",
+         "is_settled() and is_torn(entry)", "true",
+         torn::a_roster_that_was_mended_is_not_torn)
     "release.lua":
         ("lengthens",
          "local brought = math.min(replaced, now + grace)", "local brought = now + grace",
@@ -203,7 +239,7 @@ const MUTANTS: &[Mutant] = mutants! {
          edges::a_broken_link_keeps_its_time)
     "turn.lua":
         ("does not ask whether a renewal has room",
-         "redis.call('SETRANGE', key('room'), 0, '')", "",
+         "begin(string.sub(left_open or '?', 2))", "",
          faults::a_full_store_takes_no_turn_and_nobody_in)
         ("lets anybody finish a turn",
          "and holder == state.holder then finish()", "then finish()",
@@ -250,6 +286,9 @@ const MUTANTS: &[Mutant] = mutants! {
         ("tells the youngest first",
          "if a.at ~= b.at then return a.at < b.at end", "if a.at ~= b.at then return a.at > b.at end",
          turns::due_leases_come_oldest_first)
+        ("does not say that it has begun",
+         "begin(string.sub(left_open or '?', 2))", "",
+         torn::a_turn_that_is_refused_half_way_goes_on)
         ("forgets nothing",
          "forget(retention, FORGET_PER_TURN, rosters)", "",
          retention::tombstones_are_kept_for_their_time)
@@ -313,6 +352,9 @@ const MUTANTS: &[Mutant] = mutants! {
         ("takes a hold for a ghost",
          "if is_lease(first[i]) and not is_held_lease(first[i]) then", "if is_lease(first[i]) then",
          audits::the_oldest_overdue_is_told)
+        ("does not look whether a roster is whole",
+         "if is_torn(entry) then", "if false then",
+         torn::a_torn_roster_is_found_and_made_whole)
     "disown.lua":
         ("removes the lease of a living record",
          "and not is_named(record, lease) then", "then",

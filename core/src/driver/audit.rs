@@ -4,7 +4,8 @@
 //! something does. A finding counts when it still stands some time later, judged anew where it is acted
 //! upon: after the longest heartbeat a lease that no record names is removed, so that its edge hears "unknown" and
 //! joins again; after its ttl a lease that does not exist is overdue, as one that had just been renewed
-//! would be (G2). Neither in a hold, nor while the store's clock is not believed.
+//! would be (G2); after three heartbeats a roster that is torn is made anew of its records, in a new epoch.
+//! None of it in a hold, nor while the store's clock is not believed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,11 +28,13 @@ pub enum Finding {
     Stray,
     /// A record whose lease does not exist.
     Remnant,
+    /// A roster whose names, count, digest or entry among the rooms is not that of its records.
+    Torn,
 }
 
 impl Finding {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Stray, Self::Remnant];
+    pub const ALL: [Self; 3] = [Self::Stray, Self::Remnant, Self::Torn];
 
     /// The word of logs and metrics.
     #[must_use]
@@ -39,6 +42,7 @@ impl Finding {
         match self {
             Self::Stray => "stray_lease",
             Self::Remnant => "record_without_lease",
+            Self::Torn => "torn_roster",
         }
     }
 }
@@ -75,6 +79,7 @@ pub enum AuditNote {
 enum Suspect {
     Stray(LeaseId),
     Remnant(Remnant),
+    Torn(Roster),
 }
 
 impl Suspect {
@@ -82,6 +87,9 @@ impl Suspect {
     fn waits(&self, heartbeat: Duration) -> Duration {
         match self {
             Self::Stray(_) => heartbeat,
+            // Whoever lost the record only is back by then, one heartbeat for the lease and one for its edge to hear of it:
+            // the hold that this begins would stop that.
+            Self::Torn(_) => heartbeat * 3,
             // Its edge, if it still speaks for it, hears by then that the lease is unknown.
             Self::Remnant(remnant) => remnant.lease.ttl(),
         }
@@ -117,7 +125,7 @@ impl Audits {
 
 impl ShardAudit {
     /// Notes what was not known yet; how many of each.
-    fn suspect(&mut self, page: AuditPage, now: Mono) -> [(Finding, usize); 2] {
+    fn suspect(&mut self, page: AuditPage, now: Mono) -> [(Finding, usize); 3] {
         let mut note = |suspect| {
             let is_new = !self.suspects.contains_key(&suspect) && self.suspects.len() < AUDIT_SUSPECTS_MAX;
             if is_new {
@@ -128,7 +136,8 @@ impl ShardAudit {
         let strays = page.strays.into_iter().filter(|stray| note(Suspect::Stray(*stray))).count();
         let remnants =
             page.remnants.into_iter().filter(|found| note(Suspect::Remnant(found.clone()))).count();
-        [(Finding::Stray, strays), (Finding::Remnant, remnants)]
+        let torn = page.torn.into_iter().filter(|roster| note(Suspect::Torn(roster.clone()))).count();
+        [(Finding::Stray, strays), (Finding::Remnant, remnants), (Finding::Torn, torn)]
     }
 
     /// Takes those that were first found long enough ago.
@@ -191,6 +200,7 @@ impl Driver {
         for suspect in suspects {
             match suspect {
                 Suspect::Stray(lease) => leases.push(lease),
+                Suspect::Torn(roster) => self.ask(Command::Distrust { roster }, Pending::Distrust(shard)),
                 Suspect::Remnant(Remnant { roster, user, lease }) => {
                     members.entry((roster, user)).or_default().push(Due { lease, cause: DueCause::Missing });
                 }
@@ -208,6 +218,13 @@ impl Driver {
     pub(super) fn on_disowned(&mut self, shard: Shard, result: &Result<Outcome, StoreFault>) {
         if let Ok(Outcome::Disowned { removed }) = result {
             self.note_mended(shard, Finding::Stray, *removed);
+        }
+    }
+
+    /// A roster that was torn is made whole by the next turn.
+    pub(super) fn on_distrusted(&mut self, shard: Shard, result: &Result<Outcome, StoreFault>) {
+        if let Ok(Outcome::Distrusted { was_torn: true }) = result {
+            self.note_mended(shard, Finding::Torn, 1);
         }
     }
 

@@ -135,6 +135,7 @@ impl Driver {
                 | Outcome::Tail { .. }
                 | Outcome::Audited(_)
                 | Outcome::Disowned { .. }
+                | Outcome::Distrusted { .. }
                 | Outcome::Summary { .. }
                 | Outcome::Seen { .. }
                 | Outcome::RoomsOf { .. }

@@ -56,6 +56,8 @@ pub(super) enum Pending {
     Audit(Shard),
     /// Leases being removed that no record names.
     Disown(Shard),
+    /// A torn roster being reported.
+    Distrust(Shard),
 }
 
 #[derive(Debug)]
@@ -118,6 +120,7 @@ impl Driver {
             Command::Members { roster, .. }
             | Command::Load { roster, .. }
             | Command::History { roster, .. }
+            | Command::Distrust { roster }
             | Command::Summary { roster } => Some(self.shard(roster)),
             Command::Commit(commit) => Some(self.shard(&commit.roster)),
             Command::Link { .. }
@@ -179,6 +182,7 @@ impl Driver {
             Pending::Tidy(shard) => self.on_tidied(shard, &result),
             Pending::Audit(shard) => self.on_audited(shard, result),
             Pending::Disown(shard) => self.on_disowned(shard, &result),
+            Pending::Distrust(shard) => self.on_distrusted(shard, &result),
             Pending::Query(key) => self.on_query_step(key, result),
             Pending::Count(roster, serial) => self.on_counted(&roster, serial, result),
             Pending::Summary(key, room) => self.on_summary(key, room, result),
@@ -214,6 +218,7 @@ fn time_of(outcome: &Outcome) -> Option<StoreTime> {
         | Outcome::Lost { .. }
         | Outcome::Done
         | Outcome::Disowned { .. }
+        | Outcome::Distrusted { .. }
         | Outcome::History(
             HistoryOutcome::Commits(_) | HistoryOutcome::Compacted { .. } | HistoryOutcome::Ahead { .. },
         )

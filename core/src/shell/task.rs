@@ -12,6 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::store_log::StoreLog;
 use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
 use crate::driver::{
     Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
@@ -30,6 +31,7 @@ pub struct DriverTask {
     store: Arc<dyn LeaseStore>,
     clock: Clock,
     metrics: Arc<CoreMetrics>,
+    store_log: Arc<StoreLog>,
     inbox: mpsc::Receiver<Command>,
     attached: watch::Sender<Attached>,
     links: BTreeMap<LinkKey, mpsc::Sender<LinkEvent>>,
@@ -65,6 +67,7 @@ impl DriverTask {
             store,
             clock,
             metrics,
+            store_log: Arc::default(),
             inbox,
             attached,
             links: BTreeMap::new(),
@@ -186,10 +189,13 @@ impl DriverTask {
                 let started = self.clock.now();
                 let verb = verb(&command);
                 let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
+                let store_log = Arc::clone(&self.store_log);
                 let reply = self.store.execute(command);
                 let mut reply = async move {
                     let reply = reply.await;
-                    metrics.store_answered(verb, clock.now().since(started), reply.as_ref().err());
+                    let now = clock.now();
+                    metrics.store_answered(verb, now.since(started), reply.as_ref().err());
+                    store_log.note(verb, reply.as_ref().err(), now);
                     (op, reply)
                 }
                 .boxed();

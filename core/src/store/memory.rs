@@ -150,6 +150,7 @@ impl Data {
             | Command::Release { .. }
             | Command::Discard { .. }
             | Command::Disown { .. }
+            | Command::Distrust { .. }
             | Command::Lose { .. }
             | Command::Turn { .. }
             | Command::Link { .. }
@@ -176,6 +177,7 @@ impl Data {
             Command::Disown { shard, leases } => {
                 Ok(Outcome::Disowned { removed: self.shard_mut(shard)?.0.disown(leases, now) })
             }
+            Command::Distrust { roster } => self.distrust(&roster),
             Command::Lose { shard, edge, link, broken_since, graces } => {
                 self.lose(shard, (edge, link), (broken_since, &graces), now)
             }

@@ -151,6 +151,8 @@ pub struct AuditPage {
     pub strays: Vec<LeaseId>,
     /// Records without their lease.
     pub remnants: Vec<Remnant>,
+    /// Rosters looked at whose count, digest or entry among the rooms is not that of their records.
+    pub torn: Vec<Roster>,
     /// Where to go on; at the start if all has been looked at.
     pub next: AuditPlace,
     /// For how long the lease that ran out first is overdue, of those that are not held; zero: none is.
@@ -264,6 +266,11 @@ pub enum Outcome {
     Disowned {
         /// How many were removed.
         removed: usize,
+    },
+    /// To [`Command::Distrust`].
+    Distrusted {
+        /// Whether it was torn: the next turn makes it whole.
+        was_torn: bool,
     },
     /// To [`Command::Summary`].
     Summary {

@@ -125,6 +125,7 @@ impl Inner {
             Command::Discard { shard, leases } => self.discard(shard, leases).await,
             Command::Audit { shard, from, portion } => self.audit(shard, from, portion).await,
             Command::Disown { shard, leases } => self.disown(shard, leases).await,
+            Command::Distrust { roster } => self.distrust(roster).await,
             Command::Lose { shard, edge, link, broken_since, graces } => {
                 self.lose(shard, (edge, link), broken_since, graces).await
             }

@@ -75,7 +75,7 @@ impl Bench {
     }
 
     /// The stored roster is whole: count and digest are those of its members.
-    async fn is_whole(&self) -> anyhow::Result<()> {
+    pub(super) async fn is_whole(&self) -> anyhow::Result<()> {
         let (summary, (_, members)) = (self.summary().await?, self.load(7).await?);
         ensure!(summary.count == members.len() as u64, "{} counted of {}", summary.count, members.len());
         let digest = Digest::of_all(members.iter().map(|(member, _)| member));

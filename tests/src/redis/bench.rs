@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use presence_core::store::memory::Tampering;
 use presence_core::store::redis::{RedisSettings, RedisStore, Topology};
 use presence_core::store::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
+use presence_model::id::Roster;
 use presence_model::lease::Shard;
 use tokio::sync::Mutex;
 
@@ -180,32 +181,14 @@ impl RedisBench {
         }
     }
 
-    /// What somebody does with `redis-cli`.
     async fn tamper(&self, tampering: Tampering) -> anyhow::Result<()> {
-        let (shard, rest, words) = match tampering {
-            Tampering::LoseLease(lease) => {
-                let names = [lease.plain_name(), lease.grace_name()].map(|name| name.to_string());
-                (lease.shard(), ":leases".to_owned(), [vec!["ZREM".to_owned()], names.to_vec()])
-            }
-            Tampering::LoseRecord(roster, user) => {
-                let key = format!(":roster:{}:{}", roster.region.as_str(), roster.room.as_str());
-                (
-                    shard_of(&roster, SHARDS),
-                    key,
-                    [vec!["HDEL".to_owned()], vec![format!("@{}", user.as_str())]],
-                )
-            }
-            Tampering::Stray(lease, deadline) => {
-                let words = vec![deadline.0.to_string(), lease.to_string()];
-                (lease.shard(), ":leases".to_owned(), [vec!["ZADD".to_owned()], words])
-            }
-        };
+        let (shard, rest, before, after) = by_hand(tampering);
         let key = format!("presence:{{{shard}}}{rest}");
-        let [verb, arguments] = words;
-        let command: Vec<&str> = verb.iter().chain([&key]).chain(&arguments).map(String::as_str).collect();
         let servers = self.parts.servers.lock().await;
-        let changed: i64 = servers.owner(&key).await?.call(&command).await?;
-        ensure!(changed == 1, "{command:?} changed {changed}");
+        let command: Vec<&str> = [before, &key].into_iter().chain(after.iter().map(String::as_str)).collect();
+        let changed: redis::Value = servers.owner(&key).await?.call(&command).await?;
+        let is_done = matches!(changed, redis::Value::Int(1) | redis::Value::Okay);
+        ensure!(is_done, "{command:?} changed {changed:?}");
         Ok(())
     }
 
@@ -319,6 +302,34 @@ impl Harness for RedisBench {
                 .unwrap_or_else(|error| panic!("{fault:?} cannot be provoked: {error:#}"));
         }
         .boxed()
+    }
+}
+
+/// What somebody does with `redis-cli`: the shard, the rest of the key's name, the verb, what follows the key.
+fn by_hand(tampering: Tampering) -> (Shard, String, &'static str, Vec<String>) {
+    let of =
+        |kind: &str, roster: &Roster| format!(":{kind}:{}:{}", roster.region.as_str(), roster.room.as_str());
+    match tampering {
+        Tampering::LoseLease(lease) => {
+            let names = [lease.plain_name(), lease.grace_name()].map(|name| name.to_string());
+            (lease.shard(), ":leases".to_owned(), "ZREM", names.to_vec())
+        }
+        Tampering::LoseRecord(roster, user) => {
+            let user = format!("@{}", user.as_str());
+            (shard_of(&roster, SHARDS), of("roster", &roster), "HDEL", vec![user])
+        }
+        Tampering::Stray(lease, deadline) => {
+            let words = vec![deadline.0.to_string(), lease.to_string()];
+            (lease.shard(), ":leases".to_owned(), "ZADD", words)
+        }
+        Tampering::LoseNames(roster) => (shard_of(&roster, SHARDS), of("names", &roster), "DEL", vec![]),
+        Tampering::LoseRoster(roster) => (shard_of(&roster, SHARDS), of("roster", &roster), "DEL", vec![]),
+        Tampering::LoseEntry(roster) => {
+            let entry = format!("{}\0\0{}", roster.room.as_str(), roster.region.as_str());
+            (shard_of(&roster, SHARDS), ":rooms".to_owned(), "ZREM", vec![entry])
+        }
+        Tampering::LoseShard(shard) => (shard, String::new(), "DEL", vec![]),
+        Tampering::SpoilHistory(shard) => (shard, ":history".to_owned(), "SET", vec!["spoiled".to_owned()]),
     }
 }
 

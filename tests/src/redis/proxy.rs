@@ -118,10 +118,12 @@ impl Weather {
     }
 
     fn note_failed_script(&self, answer: &[u8]) {
-        // One that a server without memory refuses is not at fault.
-        if answer.starts_with(b"-") && !answer.starts_with(b"-OOM") {
+        // A script is not at fault for what a server refuses for its data, or for want of memory.
+        const OF_DATA: [&str; 3] =
+            ["-OOM", "-WRONGTYPE", "-ERR The ID specified in XADD is equal or smaller"];
+        if answer.starts_with(b"-") {
             let answer = String::from_utf8_lossy(answer).into_owned();
-            if answer.contains("user_script") {
+            if answer.contains("user_script") && !OF_DATA.iter().any(|refusal| answer.starts_with(refusal)) {
                 self.lock().failed_script = Some(answer);
             }
         }

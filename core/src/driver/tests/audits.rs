@@ -221,3 +221,19 @@ fn the_age_of_what_is_overdue_is_told() {
     world.run(secs(5));
     assert_eq!(world.oldest_overdue(), Duration::ZERO);
 }
+
+#[test]
+fn a_torn_roster_is_made_whole_in_a_new_epoch_and_nobody_is_seen_to_leave() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.tamper(Tampering::LoseNames(roster("r")));
+    world.run(secs(44));
+    assert_eq!((world.found(), world.mended()), (vec![(Finding::Torn, 1)], vec![]), "it waits");
+    world.run(secs(10));
+    assert_eq!((world.found(), world.mended()), (vec![(Finding::Torn, 1)], vec![(Finding::Torn, 1)]));
+    world.run(secs(60));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use presence_model::id::{Incarnation, RegionId, RoomId, Roster, SessionId, UserId};
-use presence_model::lease::LeaseId;
+use presence_model::lease::{LeaseId, Shard};
 use presence_model::time::StoreTime;
 
 use super::leases::Lease;
@@ -22,6 +22,16 @@ pub enum Tampering {
     LoseRecord(Roster, UserId),
     /// A lease appears that nobody was granted; it runs until then.
     Stray(LeaseId, StoreTime),
+    /// The names of a roster's members are removed; their records stay.
+    LoseNames(Roster),
+    /// A roster is removed from the rooms that are listed.
+    LoseEntry(Roster),
+    /// Everything of a roster but its members' names is removed; their leases stay.
+    LoseRoster(Roster),
+    /// What a shard knows of itself is removed: epoch, count of commits, turn, hold.
+    LoseShard(Shard),
+    /// The next commit of a shard is refused when half of it is written.
+    SpoilHistory(Shard),
 }
 
 impl ShardState {
@@ -36,6 +46,7 @@ impl ShardState {
             now,
             strays: Vec::new(),
             remnants: Vec::new(),
+            torn: Vec::new(),
             next: AuditPlace::default(),
             oldest_overdue: self.oldest_overdue(now),
         };
@@ -66,6 +77,9 @@ impl ShardState {
                 return;
             }
             left -= 1;
+            if roster.torn {
+                page.torn.push((**name).clone());
+            }
             // Whoever was looked at last may be of a roster that is gone: then this one is the next.
             let after = after.take().filter(|_| from.is_some_and(|(roster, _)| *roster == **name));
             let start = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -113,6 +127,15 @@ impl ShardState {
         removed
     }
 
+    /// Vouches no more if a roster is torn; whether it is.
+    pub(super) fn distrust(&mut self, roster: &Roster) -> bool {
+        let was_torn = self.is_settled() && self.rosters.get(roster).is_some_and(|roster| roster.torn);
+        if was_torn {
+            self.unsettle();
+        }
+        was_torn
+    }
+
     fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
         match tampering {
             Tampering::LoseLease(lease) => self.leases.remove(lease),
@@ -135,6 +158,23 @@ impl ShardState {
                 };
                 self.leases.grant(id, lease);
             }
+            // Members are kept once here: what can be lost of them is the word that they fit.
+            Tampering::LoseNames(roster) | Tampering::LoseEntry(roster) => {
+                if let Some(roster) = self.rosters.get_mut(&roster) {
+                    roster.torn = true;
+                }
+            }
+            Tampering::LoseRoster(roster) => {
+                let (name, mut state) = self.take(&roster, now);
+                state.members.clear();
+                state.torn = true;
+                self.put(name, state);
+            }
+            Tampering::LoseShard(_) => {
+                self.commits = 0;
+                self.unsettle();
+            }
+            Tampering::SpoilHistory(_) => self.spoiled = true,
         }
     }
 }
@@ -163,10 +203,19 @@ impl MemoryStore {
 }
 
 impl Data {
+    pub(super) fn distrust(&mut self, roster: &Roster) -> Result<Outcome, StoreFault> {
+        let (state, _) = self.shard_mut(shard_of(roster, self.settings.shards))?;
+        Ok(Outcome::Distrusted { was_torn: state.distrust(roster) })
+    }
+
     fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
         let shard = match &tampering {
             Tampering::LoseLease(lease) | Tampering::Stray(lease, _) => lease.shard(),
-            Tampering::LoseRecord(roster, _) => shard_of(roster, self.settings.shards),
+            Tampering::LoseShard(shard) | Tampering::SpoilHistory(shard) => *shard,
+            Tampering::LoseRecord(roster, _)
+            | Tampering::LoseNames(roster)
+            | Tampering::LoseEntry(roster)
+            | Tampering::LoseRoster(roster) => shard_of(roster, self.settings.shards),
         };
         if let Some(state) = self.shards.get_mut(usize::from(shard.0)) {
             state.tamper(tampering, now);

@@ -105,6 +105,10 @@ impl Data {
         let shard = crate::store::shard_of(&roster, self.settings.shards);
         let (state, rng) = self.shard_mut(shard)?;
         let outcome = state.commit(commit, now, rng);
+        if std::mem::take(&mut state.spoiled) {
+            state.unsettle();
+            return Err(StoreFault::Unknown);
+        }
         if let CommitOutcome::Applied { .. } = outcome {
             for (user, was) in before {
                 match (was, present(self, &user)) {

@@ -51,6 +51,8 @@ pub(super) struct ShardState {
     pub(super) history: History,
     pub(super) turn: TurnState,
     hold: Option<HoldState>,
+    /// The next commit is refused half-way.
+    pub(super) spoiled: bool,
 }
 
 impl ShardState {
@@ -78,6 +80,7 @@ impl ShardState {
             history: History::from_here(0),
             turn: TurnState::new(now),
             hold: None,
+            spoiled: false,
         }
     }
 
@@ -115,6 +118,9 @@ impl ShardState {
         for roster in self.rosters.values_mut() {
             roster.history.clear();
             roster.floor = roster.revision;
+            if roster.torn {
+                roster.mend();
+            }
         }
         self.start_hold(HoldCause::StoreChanged, now);
         true

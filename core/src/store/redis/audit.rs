@@ -10,7 +10,7 @@ use super::arguments::Arguments;
 use super::keys::{lease_name, room_entry, roster_of_entry};
 use super::read::settled;
 use super::reader::{Reader, unexpected};
-use super::script::{AUDIT, DISOWN};
+use super::script::{AUDIT, DISOWN, DISTRUST};
 use crate::store::{AuditPage, AuditPlace, Outcome, Remnant, StoreFault};
 
 /// Where `ZSCAN` begins, and where it ends.
@@ -43,12 +43,15 @@ impl Inner {
         };
         let strays: Vec<LeaseId> =
             (0..reader.count()?).map(|_| reader.lease()).collect::<Result<_, StoreFault>>()?;
+        let torn: Vec<Roster> = (0..reader.count()?)
+            .map(|_| roster_of_entry(&reader.bytes()?).ok_or_else(|| unexpected("an entry of no room")))
+            .collect::<Result<_, StoreFault>>()?;
         let mut remnants = Vec::new();
         while !reader.is_done() {
             remnants.push(remnant(&mut reader)?);
         }
         let next = AuditPlace { leases, members };
-        Ok(Outcome::Audited(AuditPage { now, strays, remnants, next, oldest_overdue }))
+        Ok(Outcome::Audited(AuditPage { now, strays, remnants, torn, next, oldest_overdue }))
     }
 
     pub(super) async fn disown(&self, shard: Shard, leases: Vec<LeaseId>) -> Result<Outcome, StoreFault> {
@@ -58,6 +61,15 @@ impl Inner {
         let mut reader = Reader::new(self.write(&DISOWN, &self.keys.shard(shard), arguments).await?)?;
         reader.time()?;
         Ok(Outcome::Disowned { removed: reader.count()? })
+    }
+
+    pub(super) async fn distrust(&self, roster: Roster) -> Result<Outcome, StoreFault> {
+        let shard = self.shard_of(&roster);
+        let mut arguments = Arguments::default();
+        arguments.bytes(room_entry(&roster));
+        let mut reader = Reader::new(self.write(&DISTRUST, &self.keys.shard(shard), arguments).await?)?;
+        reader.time()?;
+        Ok(Outcome::Distrusted { was_torn: reader.flag()? })
     }
 }
 

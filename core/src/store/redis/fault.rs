@@ -21,15 +21,21 @@ pub(super) fn fault(error: &RedisError, is_write: bool) -> StoreFault {
     if kind == ErrorKind::Server(ServerErrorKind::ReadOnly) {
         return StoreFault::ReadOnly;
     }
-    // Scripts fail half-way only by a defect of ours, or because a key is of another type: again would be
-    // the same. While a slot moves they fail before they write anything.
-    let is_answered = matches!(kind, ErrorKind::Server(_) | ErrorKind::Extension);
+    let is_answered = matches!(kind, ErrorKind::Server(_) | ErrorKind::Extension) && !is_half_done(error);
     // Connections of ours say of everything that was never sent that it was refused.
     let is_unsent = UNSENT.contains(&kind) || error.is_connection_refusal();
     if is_write && !is_answered && !is_unsent {
         return StoreFault::Unknown;
     }
     StoreFault::Unavailable(said(error))
+}
+
+/// Whether a script may have written something before it was refused a call. What a server without room refuses
+/// is the first that is written, and while a slot moves a script looks before it writes.
+fn is_half_done(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    let is_first = error.code() == Some("OOM") || detail.contains("non local key") || detail.contains("-OOM");
+    detail.contains("user_script") && !is_first
 }
 
 /// The error on one line, its code first.
@@ -75,6 +81,26 @@ mod tests {
                 };
                 assert!(reason.starts_with(line.split(' ').next().unwrap()), "{reason}");
             }
+        }
+    }
+
+    #[test]
+    fn a_script_that_is_refused_a_call_may_have_written() {
+        let at = "script: 2f1f, on @user_script:155.";
+        let refused = "The user executing the script can't run this command or subcommand";
+        for line in
+            ["WRONGTYPE Operation against a key", &format!("ERR {refused}"), "ERR wrong number of arguments"]
+        {
+            let error = answered(&format!("{line} {at}"));
+            assert_eq!(fault(&error, true), StoreFault::Unknown, "{line}");
+            assert!(matches!(fault(&error, false), StoreFault::Unavailable(_)), "{line}");
+        }
+        for line in [
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "ERR Script attempted to access a non local key in a cluster node",
+        ] {
+            let error = answered(&format!("{line} {at}"));
+            assert!(matches!(fault(&error, true), StoreFault::Unavailable(_)), "{line}");
         }
     }
 

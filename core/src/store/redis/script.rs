@@ -10,6 +10,7 @@ const COMMON: &str = include_str!("scripts/common.lua");
 const DIGEST: &str = include_str!("scripts/digest.lua");
 const NAMED: &str = include_str!("scripts/named.lua");
 const FORGET: &str = include_str!("scripts/forget.lua");
+const SETTLE: &str = include_str!("scripts/settle.lua");
 
 /// A script and its hash.
 #[derive(Debug)]
@@ -85,9 +86,9 @@ macro_rules! scripts {
 
 scripts! {
     /// Applies changes of one roster as one revision.
-    COMMIT = [COMMON, DIGEST, FORGET, include_str!("scripts/commit.lua")];
+    COMMIT = [COMMON, DIGEST, NAMED, FORGET, SETTLE, include_str!("scripts/commit.lua")];
     /// The sweep's turn.
-    TURN = [COMMON, FORGET, include_str!("scripts/turn.lua")];
+    TURN = [COMMON, DIGEST, NAMED, FORGET, SETTLE, include_str!("scripts/turn.lua")];
     /// Renames leases to their grace names.
     RELEASE = [COMMON, include_str!("scripts/release.lua")];
     /// Removes ended leases that no record names.
@@ -96,6 +97,8 @@ scripts! {
     AUDIT = [COMMON, NAMED, include_str!("scripts/audit.lua")];
     /// Removes leases that no record names.
     DISOWN = [COMMON, DIGEST, NAMED, include_str!("scripts/disown.lua")];
+    /// Lets no epoch vouch for a torn roster.
+    DISTRUST = [COMMON, NAMED, include_str!("scripts/distrust.lua")];
     /// Shortens the leases of a lost edge.
     LOSE = [COMMON, include_str!("scripts/lose.lua")];
     /// Writes a link number into a shard.

@@ -1,15 +1,23 @@
--- A page of an audit, both ways: leases that no record names, and records whose lease does not exist. Reads
--- only. What is held is no finding.
+-- A page of an audit, both ways: leases that no record names, and records whose lease does not exist; and the
+-- rosters on the way whose parts do not fit one another. Reads only. What is held is no finding.
 --
 -- ARGV: cursor among leases, roster to go on in as in the index of rooms or "", user there to go on after or
 -- "", how many leases, members and rosters to look at.
 -- Answer: {"changed"}, or {"read", now, ms for which the lease that ran out first is overdue, next cursor, next
--- roster, next user, count of leases found, each, then for each record: region, room, user, lease}.
+-- roster, next user, count of leases found, each, count of rosters found, each, then for each record: region,
+-- room, user, lease}.
 if not is_settled() then return { 'changed' } end
 local portion = tonumber(ARGV[4])
 
 local function is_held_lease(lease)
   return is_held(ttl_of(lease))
+end
+
+local looked_at, torn = {}, {}
+local function look_whole(entry)
+  if looked_at[entry] then return end
+  looked_at[entry] = true
+  if is_torn(entry) then torn[#torn + 1] = entry end
 end
 
 -- A page of ZSCAN may be a little longer than asked for, and comes whole from a short set.
@@ -22,18 +30,12 @@ local function strays()
   add_owners(touched, leases)
   here(touched)
   for _, lease in ipairs(leases) do
-    local region, room, user = owner_of(lease)
+    local region, room, user, entry = owner_of(lease)
+    if region then look_whole(entry) end
     local record = region and record_of(region, room, user)
     if not is_named(record, lease) and not is_held_lease(lease) then found[#found + 1] = lease end
   end
   return page[1], found
-end
-
--- Room and region of an entry of the index of rooms.
-local function roster_of(entry)
-  local ends, begins = string.find(entry, '\0\0', 1, true)
-  local room = string.gsub(string.sub(entry, 1, ends - 1), '%z\255', '\0')
-  return string.sub(entry, begins + 1), room
 end
 
 local function look_at(found, region, room, users)
@@ -59,6 +61,7 @@ local function remnants()
   here(touched)
   for _, entry in ipairs(entries) do
     if left <= 0 then return entry, '', found end
+    look_whole(entry)
     local region, room = roster_of(entry)
     local from = entry == ARGV[2] and after ~= '' and '(' .. after or '-'
     local names = roster_key('names', region_in_keys(region), room)
@@ -83,5 +86,7 @@ local cursor, found = strays()
 local roster, user, records = remnants()
 local answer = { 'read', int(now), int(oldest_overdue()), cursor, roster, user, int(#found) }
 for _, lease in ipairs(found) do answer[#answer + 1] = lease end
+answer[#answer + 1] = int(#torn)
+for _, entry in ipairs(torn) do answer[#answer + 1] = entry end
 for _, part in ipairs(records) do answer[#answer + 1] = part end
 return answer

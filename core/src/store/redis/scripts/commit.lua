@@ -47,11 +47,12 @@ add_roster(touched, region, room)
 local forgotten = forgettable(touched, 8)
 here(touched)
 
-settle(epoch, random)
+settle(epoch, random, retention)
 if state.epoch ~= epoch then
   save()
   return { 'epoch', state.epoch }
 end
+begin(room_entry)
 forget(retention, 8, forgotten)
 
 local roster_hash, names = roster_key('roster', region, room), roster_key('names', region, room)

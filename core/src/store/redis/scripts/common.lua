@@ -21,7 +21,7 @@ local LEASES, UNTIL, OWNERS, NOTES = key('leases'), key('until'), key('owners'),
 local STEP_MAX, LONGEST_TTL = 1000, 409500
 
 local FIELDS = { 'epoch', 'server', 'commits', 'forgotten', 'dropped', 'bytes', 'holder', 'turn', 'started',
-  'kept_until', 'swept', 'unwatched', 'gaps', 'smallest_ttl', 'hold', 'hold_cause' }
+  'kept_until', 'swept', 'unwatched', 'gaps', 'smallest_ttl', 'hold', 'hold_cause', 'open' }
 local state, changed = {}, {}
 for i, value in ipairs(redis.call('HMGET', shard, unpack(FIELDS))) do
   state[FIELDS[i]] = value
@@ -36,8 +36,19 @@ local function number(field, default)
   return tonumber(state[field] or default)
 end
 
--- Writes the fields that were set. To be called last.
+-- What a script before this one has begun and not ended.
+local left_open = (state.open or '') ~= '' and state.open or nil
+
+-- Says that something is begun that must not be left half-way, with the entry of its roster in the index of
+-- rooms, or "": a call that is refused in the midst of a script undoes nothing of what was before it.
+local function begin(entry)
+  state.open = '?' .. entry
+  redis.call('HSET', shard, 'open', state.open)
+end
+
+-- Writes the fields that were set, and that all is done. To be called last.
 local function save()
+  if (state.open or '') ~= '' then set('open', '') end
   local pairs_, gone = {}, {}
   for _, field in ipairs(FIELDS) do
     if changed[field] and state[field] then
@@ -73,33 +84,7 @@ here({ LEASES, UNTIL, OWNERS, NOTES, key('history'), key('rooms'), key('wakes') 
 
 -- Whether the epoch vouches for the data.
 local function is_settled()
-  return state.epoch and state.server == server
-end
-
-local function start_hold(cause)
-  set('hold', int(now))
-  set('hold_cause', cause)
-  set('gaps', '')
-  set('unwatched', int(now))
-  set('swept', int(math.min(number('swept', now), now)))
-end
-
--- Mints a new epoch, above the stored and the known one, if the server changed or the caller knew a
--- higher one, and starts its hold.
-local function settle(known, random)
-  local stored = state.epoch or ''
-  local highest = known > stored and known or stored
-  if is_settled() and highest == stored then return false end
-  local minted = now
-  if highest ~= '' then
-    minted = math.max(minted, tonumber(string.sub(highest, 1, 16), 16) + 1)
-  end
-  set('epoch', string.format('%016x', minted) .. ':' .. random)
-  set('server', server)
-  set('commits', state.commits or '0')
-  set('dropped', state.commits)
-  start_hold('store_changed')
-  return true
+  return state.epoch and state.server == server and not left_open
 end
 
 local function is_held(ttl)

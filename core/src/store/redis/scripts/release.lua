@@ -13,9 +13,9 @@ for i = 4, #ARGV do
     local by, longer, set_to = note_of(lease)
     if by == 'edge_lost' and set_to == replaced then replaced = longer end
     local brought = math.min(replaced, now + grace)
-    redis.call('ZREM', LEASES, lease)
-    redis.call('ZADD', LEASES, brought, grace_name(lease))
     write_note(lease, cause, replaced, brought)
+    redis.call('ZADD', LEASES, brought, grace_name(lease))
+    redis.call('ZREM', LEASES, lease)
     released = released + 1
   end
 end

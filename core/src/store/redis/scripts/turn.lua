@@ -44,11 +44,11 @@ local function judge()
   return gap * 3 > smallest_ttl and 'sweep_gap' or nil
 end
 
--- Changes nothing, and is refused for want of memory as a renewal is: a server without room lets a script that
--- removes something first go on, and would look swept while nobody can raise a deadline.
-redis.call('SETRANGE', key('room'), 0, '')
+-- Also the first that is written: it is refused for want of memory as a renewal is. A server without room lets a
+-- script that removes something first go on, and would look swept while nobody can raise a deadline.
+begin(string.sub(left_open or '?', 2))
 
-local is_changed = settle(known, random)
+local is_changed = settle(known, random, retention)
 if not is_changed and finished ~= '' and finished == state.turn and holder == state.holder then finish() end
 local cause = not is_changed and judge() or nil
 if cause then start_hold(cause) end

@@ -1,0 +1,167 @@
+//! What is left half-done, or lost in part: nothing vouches for it, and it is made whole of what is there.
+
+use std::collections::BTreeMap;
+
+use anyhow::{bail, ensure};
+use presence_core::store::memory::Tampering;
+use presence_core::store::{AuditPlace, Command, HistoryOutcome, Outcome, TurnOutcome};
+use presence_model::hold::HoldCause;
+use presence_model::id::Roster;
+use presence_model::profile::Status;
+
+use super::Fault;
+use super::bench::{Ask, Bench, CORE};
+use super::people::{Person, unread};
+
+const PORTION: usize = 100;
+
+impl Bench {
+    async fn hand(&self, tampering: Tampering) {
+        self.provoke(Fault::Tamper(tampering)).await;
+    }
+
+    /// Rosters that an audit finds torn; of a short shard one page has all.
+    async fn torn(&self) -> anyhow::Result<Vec<Roster>> {
+        let page = Command::Audit { shard: self.shard, from: AuditPlace::default(), portion: PORTION };
+        let Outcome::Audited(page) = self.execute(page).await? else { bail!("not an answer to Audit") };
+        Ok(page.torn)
+    }
+
+    async fn distrust(&self) -> anyhow::Result<bool> {
+        let Outcome::Distrusted { was_torn } =
+            self.execute(Command::Distrust { roster: self.roster.clone() }).await?
+        else {
+            bail!("not an answer to Distrust")
+        };
+        Ok(was_torn)
+    }
+
+    /// The next turn: a new epoch, and a hold.
+    async fn made_whole(&self, before: &TurnOutcome) -> anyhow::Result<TurnOutcome> {
+        let turn = self.turn(Ask { known: Some(before.epoch), ..Ask::by(CORE) }).await?;
+        ensure!(turn.epoch > before.epoch && turn.new_hold, "{turn:?}");
+        ensure!(turn.hold.map(|hold| hold.cause) == Some(HoldCause::StoreChanged), "{turn:?}");
+        self.is_whole().await?;
+        ensure!(self.torn().await?.is_empty(), "still torn");
+        let again = self.sweep().await?;
+        ensure!((again.epoch, again.new_hold) == (turn.epoch, false), "minted once: {again:?}");
+        Ok(turn)
+    }
+
+    /// Commits are taken again, read back, and told.
+    async fn goes_on(&self, with: &Person, others: u64) -> anyhow::Result<()> {
+        let start = self.tail(BTreeMap::new()).await?.at;
+        let position = self.summary().await?.position;
+        self.bring(with).await?;
+        let summary = self.summary().await?;
+        ensure!(summary.count == others + 1, "{} are there", summary.count);
+        self.is_whole().await?;
+        let told = self.tail(start).await?;
+        ensure!(told.commits.len() == 1 && told.broken.is_empty(), "{told:?}");
+        let HistoryOutcome::Commits(missed) = self.history(position, 9).await? else { bail!("compacted") };
+        ensure!(missed.len() == 1, "{missed:?}");
+        let rooms = self.rooms("", None, 9).await?;
+        ensure!(rooms == [self.roster.room.as_str()], "{rooms:?}");
+        Ok(())
+    }
+}
+
+/// A commit that is refused when half of it is written is no commit: the next turn makes the roster whole of its
+/// records, in a new epoch. What was there stays.
+pub async fn a_commit_left_half_way_is_made_whole(bench: &Bench) -> anyhow::Result<()> {
+    let [ann, bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
+    let before = bench.sweep().await?;
+    bench.hand(Tampering::SpoilHistory(bench.shard)).await;
+    let cid = bench.person("cid");
+    let join = cid.joins(&unread(&cid.user), bench.now().await?);
+    let answer = bench.commit_in(before.epoch, &bench.roster, vec![join]).await;
+    ensure!(answer.is_err(), "half of it was refused: {answer:?}");
+    ensure!(bench.summary().await.is_err(), "read while half of a commit is there");
+    bench.made_whole(&before).await?;
+    // As after any answer that was lost: who asked reads again.
+    let others = bench.summary().await?.count;
+    ensure!((2..=3).contains(&others), "{others} are there");
+    for person in [&ann, &bob] {
+        ensure!(bench.lease(person.lease).await?.is_some(), "who was there keeps the lease");
+    }
+    bench.goes_on(&bench.person("dan"), others).await
+}
+
+/// A commit is the first to find the half of another one: it is refused, as after any change of the store.
+pub async fn the_next_commit_finds_what_was_left_half_way(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    let before = bench.sweep().await?;
+    let change = ann.says(Status::Busy, &bench.read(&ann.user).await?, bench.now().await?);
+    bench.hand(Tampering::SpoilHistory(bench.shard)).await;
+    ensure!(bench.commit_in(before.epoch, &bench.roster, vec![change.clone()]).await.is_err());
+    let outcome = bench.commit_in(before.epoch, &bench.roster, vec![change]).await?;
+    let presence_core::store::CommitOutcome::Epoch { current } = outcome else { bail!("{outcome:?}") };
+    ensure!(current > before.epoch, "{current:?}");
+    bench.is_whole().await?;
+    bench.goes_on(&bench.person("bob"), 1).await
+}
+
+/// A turn that is refused a call when half of it is done takes nothing for granted, and the next one goes on.
+pub async fn a_turn_that_is_refused_half_way_goes_on(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    bench.sweep().await?;
+    bench.hand(Tampering::SpoilHistory(bench.shard)).await;
+    // A store that keeps history in another way may take it at once.
+    drop(bench.turn(Ask::by(CORE)).await);
+    bench.turn(Ask::by(CORE)).await?;
+    ensure!(bench.summary().await?.count == 1);
+    ensure!(bench.lease(ann.lease).await?.is_some(), "who was there keeps the lease");
+    Ok(())
+}
+
+/// Names, the entry among the rooms, or all of a roster but its names: an audit finds it, and nothing is there that
+/// no record says.
+pub async fn a_torn_roster_is_found_and_made_whole(bench: &Bench) -> anyhow::Result<()> {
+    bench.bring_named("ann").await?;
+    bench.bring_named("bob").await?;
+    ensure!(bench.torn().await?.is_empty() && !bench.distrust().await?, "before anybody's hand");
+    let roster = || bench.roster.clone();
+    for (hand, left) in [
+        (Tampering::LoseNames(roster()), 2),
+        (Tampering::LoseEntry(roster()), 2),
+        (Tampering::LoseRoster(roster()), 0),
+    ] {
+        let before = bench.sweep().await?;
+        bench.hand(hand.clone()).await;
+        ensure!(bench.torn().await? == [roster()], "{hand:?} is not found");
+        ensure!(bench.distrust().await?, "{hand:?}");
+        ensure!(bench.summary().await.is_err(), "{hand:?}: read while nobody vouches for it");
+        bench.made_whole(&before).await?;
+        ensure!(bench.summary().await?.count == left, "{hand:?}: {} are there", bench.summary().await?.count);
+    }
+    bench.goes_on(&bench.person("dan"), 0).await
+}
+
+/// A record that was lost tears its roster, until the lease is disowned.
+pub async fn a_roster_that_was_mended_is_not_torn(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    bench.bring_named("bob").await?;
+    let before = bench.sweep().await?;
+    bench.hand(Tampering::LoseRecord(bench.roster.clone(), ann.user.clone())).await;
+    ensure!(bench.torn().await? == [bench.roster.clone()], "not found");
+    let Outcome::Disowned { removed: 1 } =
+        bench.execute(Command::Disown { shard: bench.shard, leases: vec![ann.lease] }).await?
+    else {
+        bail!("not disowned")
+    };
+    ensure!(bench.torn().await?.is_empty() && !bench.distrust().await?, "judged anew");
+    ensure!(bench.sweep().await?.epoch == before.epoch);
+    Ok(())
+}
+
+/// What a shard knows of itself is lost, with the count of its commits: whoever is there stays, under a new epoch,
+/// and commits go on.
+pub async fn a_shard_that_lost_its_own_hash_goes_on(bench: &Bench) -> anyhow::Result<()> {
+    let [ann, _bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
+    let before = bench.sweep().await?;
+    bench.hand(Tampering::LoseShard(bench.shard)).await;
+    ensure!(bench.summary().await.is_err(), "read while nobody vouches for it");
+    bench.made_whole(&before).await?;
+    ensure!(bench.lease(ann.lease).await?.is_some());
+    bench.goes_on(&bench.person("cid"), 2).await
+}
