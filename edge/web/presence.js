@@ -473,7 +473,11 @@ export class Room {
 
   #synced(how) {
     if (how !== "count") this.count = this.#members.size;
-    if (this.#isLive()) this.become("live");
+    if (this.#isLive()) {
+      // The hold may have ended while no connection could tell.
+      for (const user of [...this.#unconfirmed]) this.#drop(user, "lease_expired");
+      this.become("live");
+    }
     this.#events.emit("sync", { how, revision: this.#revision });
   }
 

@@ -116,6 +116,22 @@ test("a held snapshot removes nobody until the region is live", async () => {
   assert.equal(room.status, "live");
 });
 
+test("who missed the end of a hold is told at the next list who did not come back", async () => {
+  const { room, events, socket } = await joined(present());
+  socket.says(snapshot("r", 5, [member("a"), member("b")]));
+  socket.says({ t: "freshness", room: "r", region: "local", state: "held", since: 1 });
+  socket.says(snapshot("r", 9, [member("a")]));
+  assert.deepEqual([...room.members.keys()], ["a", "b"]);
+  socket.ends(1006);
+  await eventually(() => FakeSocket.all.length === 2);
+  FakeSocket.last.hello();
+  await eventually(() => FakeSocket.last.of("join").length === 1);
+  events.length = 0;
+  FakeSocket.last.says({ t: "delta", room: "r", prev: null, rev: 10, cursor: "c10", upserts: [], removals: [] });
+  assert.deepEqual(events, ["leave b lease_expired"]);
+  assert.deepEqual([...room.members.keys()], ["a"]);
+});
+
 test("a reconnect keeps session and list, raises the generation and names the cursor", async () => {
   const { room, events, socket } = await joined(present());
   socket.says(snapshot("r", 5, [member("a")]));
