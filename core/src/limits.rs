@@ -40,6 +40,8 @@ pub const ARRIVALS_WAIT_LEAST: Duration = Duration::from_secs(1);
 pub const ARRIVALS_HINT_MOST: Duration = Duration::from_secs(30);
 /// How often it is logged that arrivals are refused; what happens in between is told with the next.
 pub const SHED_TOLD_EVERY: Duration = Duration::from_secs(10);
+/// How often it is logged that the store goes on failing; so long without a fault is the end of it.
+pub const STORE_FAULT_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Leases in one renewal command: a batch is written early when so many wait for one shard.
 pub const RENEWALS_FULL: usize = 4_096;

@@ -1,14 +1,11 @@
 //! What is said of a store that refuses or does not answer: at once, then now and then, and when it is over.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use presence_model::time::Mono;
 
+use crate::limits::STORE_FAULT_TOLD_EVERY;
 use crate::store::StoreFault;
-
-/// Between two lines about a store that goes on failing; so long without a fault is the end of it.
-const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// What is to be said after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +34,13 @@ impl Failing {
             Some(failing) if is_fault => {
                 failing.count += 1;
                 failing.last = now;
-                if now.since(failing.said) < SAID_EVERY {
+                if now.since(failing.said) < STORE_FAULT_TOLD_EVERY {
                     return Word::Nothing;
                 }
                 failing.said = now;
                 Word::Fails(failing.count)
             }
-            Some(failing) if now.since(failing.last) >= SAID_EVERY => {
+            Some(failing) if now.since(failing.last) >= STORE_FAULT_TOLD_EVERY => {
                 let count = failing.count;
                 *state = None;
                 Word::Well(count)
@@ -74,6 +71,8 @@ impl StoreLog {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -27,7 +27,7 @@ struct Found {
 }
 
 impl Bench {
-    async fn audit_page(&self, from: AuditPlace, portion: usize) -> anyhow::Result<AuditPage> {
+    pub(super) async fn audit_page(&self, from: AuditPlace, portion: usize) -> anyhow::Result<AuditPage> {
         let Outcome::Audited(page) =
             self.execute(Command::Audit { shard: self.shard, from, portion }).await?
         else {
@@ -62,7 +62,7 @@ impl Bench {
         Ok(removed)
     }
 
-    async fn tamper(&self, tampering: Tampering) {
+    pub(super) async fn tamper(&self, tampering: Tampering) {
         self.provoke(Fault::Tamper(tampering)).await;
     }
 

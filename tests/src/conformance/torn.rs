@@ -9,21 +9,15 @@ use presence_model::hold::HoldCause;
 use presence_model::id::Roster;
 use presence_model::profile::Status;
 
-use super::Fault;
 use super::bench::{Ask, Bench, CORE};
 use super::people::{Person, unread};
 
 const PORTION: usize = 100;
 
 impl Bench {
-    async fn hand(&self, tampering: Tampering) {
-        self.provoke(Fault::Tamper(tampering)).await;
-    }
-
     /// Rosters that an audit finds torn; of a short shard one page has all.
     async fn torn(&self) -> anyhow::Result<Vec<Roster>> {
-        let page = Command::Audit { shard: self.shard, from: AuditPlace::default(), portion: PORTION };
-        let Outcome::Audited(page) = self.execute(page).await? else { bail!("not an answer to Audit") };
+        let page = self.audit_page(AuditPlace::default(), PORTION).await?;
         Ok(page.torn)
     }
 
@@ -71,7 +65,7 @@ impl Bench {
 pub async fn a_commit_left_half_way_is_made_whole(bench: &Bench) -> anyhow::Result<()> {
     let [ann, bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
     let before = bench.sweep().await?;
-    bench.hand(Tampering::SpoilHistory(bench.shard)).await;
+    bench.tamper(Tampering::SpoilHistory(bench.shard)).await;
     let cid = bench.person("cid");
     let join = cid.joins(&unread(&cid.user), bench.now().await?);
     let answer = bench.commit_in(before.epoch, &bench.roster, vec![join]).await;
@@ -92,7 +86,7 @@ pub async fn the_next_commit_finds_what_was_left_half_way(bench: &Bench) -> anyh
     let ann = bench.bring_named("ann").await?;
     let before = bench.sweep().await?;
     let change = ann.says(Status::Busy, &bench.read(&ann.user).await?, bench.now().await?);
-    bench.hand(Tampering::SpoilHistory(bench.shard)).await;
+    bench.tamper(Tampering::SpoilHistory(bench.shard)).await;
     ensure!(bench.commit_in(before.epoch, &bench.roster, vec![change.clone()]).await.is_err());
     let outcome = bench.commit_in(before.epoch, &bench.roster, vec![change]).await?;
     let presence_core::store::CommitOutcome::Epoch { current } = outcome else { bail!("{outcome:?}") };
@@ -105,7 +99,7 @@ pub async fn the_next_commit_finds_what_was_left_half_way(bench: &Bench) -> anyh
 pub async fn a_turn_that_is_refused_half_way_goes_on(bench: &Bench) -> anyhow::Result<()> {
     let ann = bench.bring_named("ann").await?;
     bench.sweep().await?;
-    bench.hand(Tampering::SpoilHistory(bench.shard)).await;
+    bench.tamper(Tampering::SpoilHistory(bench.shard)).await;
     // A store that keeps history in another way may take it at once.
     drop(bench.turn(Ask::by(CORE)).await);
     bench.turn(Ask::by(CORE)).await?;
@@ -127,7 +121,7 @@ pub async fn a_torn_roster_is_found_and_made_whole(bench: &Bench) -> anyhow::Res
         (Tampering::LoseRoster(roster()), 0),
     ] {
         let before = bench.sweep().await?;
-        bench.hand(hand.clone()).await;
+        bench.tamper(hand.clone()).await;
         ensure!(bench.torn().await? == [roster()], "{hand:?} is not found");
         ensure!(bench.distrust().await?, "{hand:?}");
         ensure!(bench.summary().await.is_err(), "{hand:?}: read while nobody vouches for it");
@@ -142,7 +136,7 @@ pub async fn a_roster_that_was_mended_is_not_torn(bench: &Bench) -> anyhow::Resu
     let ann = bench.bring_named("ann").await?;
     bench.bring_named("bob").await?;
     let before = bench.sweep().await?;
-    bench.hand(Tampering::LoseRecord(bench.roster.clone(), ann.user.clone())).await;
+    bench.tamper(Tampering::LoseRecord(bench.roster.clone(), ann.user.clone())).await;
     ensure!(bench.torn().await? == [bench.roster.clone()], "not found");
     let Outcome::Disowned { removed: 1 } =
         bench.execute(Command::Disown { shard: bench.shard, leases: vec![ann.lease] }).await?
@@ -159,7 +153,7 @@ pub async fn a_roster_that_was_mended_is_not_torn(bench: &Bench) -> anyhow::Resu
 pub async fn a_shard_that_lost_its_own_hash_goes_on(bench: &Bench) -> anyhow::Result<()> {
     let [ann, _bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
     let before = bench.sweep().await?;
-    bench.hand(Tampering::LoseShard(bench.shard)).await;
+    bench.tamper(Tampering::LoseShard(bench.shard)).await;
     ensure!(bench.summary().await.is_err(), "read while nobody vouches for it");
     bench.made_whole(&before).await?;
     ensure!(bench.lease(ann.lease).await?.is_some());
