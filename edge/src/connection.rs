@@ -134,7 +134,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Poll::Ready(Err(_)) => Poll::Ready(Step::End(ConnEnd::Lost)),
             Poll::Pending => {
                 ready!(self.poll_deadline(WRITE_WITHIN, cx));
-                Poll::Ready(Step::End(ConnEnd::TooSlow))
+                // Whoever goes on reading learns why; nobody waits for it for longer than for any close.
+                self.socket.writer().close(Some(CloseCode::Overloaded.number()), "too slow");
+                Poll::Ready(Step::Close(Closing::Flushing, Some(ConnEnd::TooSlow)))
             }
         }
     }

@@ -169,8 +169,9 @@ pub struct Hub {
     link: Link,
     renewals: Renewals,
     requests: Requests,
-    /// Those whose joins have waited too long to be said.
+    /// Newcomers whose joins have waited too long to be said, and those who were there before.
     crowd: Crowd,
+    returning: Crowd,
     /// Given up, and not yet said.
     releasing: BTreeMap<Given, Vec<LeaseId>>,
     /// Joins whose answer will not be seen, and not yet said.
@@ -206,6 +207,7 @@ impl Hub {
             renewals: Renewals::new(&timings),
             requests: Requests::default(),
             crowd: Crowd::default(),
+            returning: Crowd::default(),
             releasing: BTreeMap::new(),
             unanswered: Vec::new(),
             dirty: Vec::new(),

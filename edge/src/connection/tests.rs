@@ -141,16 +141,31 @@ async fn a_full_inbox_stops_reading_but_not_writing() {
 
 #[tokio::test]
 async fn a_reader_that_does_not_read_is_given_up_as_too_slow() {
-    let mut stage = Stage::accepted();
-    stage.mailbox.send(vec![Bytes::from(vec![b'x'; 4096])]);
-    assert!(stage.poll().is_pending());
-    stage.hand.advance(WRITE_WITHIN - Duration::from_millis(1));
-    assert!(stage.poll().is_pending());
-    stage.hand.advance(Duration::from_millis(1));
-    assert!(stage.poll().is_ready());
-    assert!(matches!(stage.next(), Some(What::Closed(ConnEnd::TooSlow))));
-    stage.connection = None;
-    assert!(stage.next().is_none(), "told once");
+    for goes_on_reading in [false, true] {
+        let mut stage = Stage::accepted();
+        stage.mailbox.send(vec![Bytes::from(vec![b'x'; 4096])]);
+        assert!(stage.poll().is_pending());
+        stage.hand.advance(WRITE_WITHIN - Duration::from_millis(1));
+        assert!(stage.poll().is_pending());
+        assert!(stage.next().is_none());
+        stage.hand.advance(Duration::from_millis(1));
+        assert!(stage.poll().is_pending(), "there is something left to say");
+        assert!(matches!(stage.next(), Some(What::Closed(ConnEnd::TooSlow))));
+        if goes_on_reading {
+            for _ in 0..4 {
+                stage.client_reads(1024);
+                assert!(stage.poll().is_pending());
+            }
+            let head_and_close = stage.client_reads(4 + 12);
+            assert_eq!(&head_and_close[4..], b"\x88\x0A\x03\xF5too slow");
+            stage.far.shutdown().await.unwrap();
+        } else {
+            stage.hand.advance(CLOSE_WITHIN);
+        }
+        assert!(stage.poll().is_ready());
+        stage.connection = None;
+        assert!(stage.next().is_none(), "told once");
+    }
 }
 
 #[tokio::test]

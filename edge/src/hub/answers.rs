@@ -10,7 +10,7 @@ use presence_model::refusal::Refusal;
 use presence_model::time::{Mono, StoreTime};
 
 use super::liveness::is_there;
-use super::requests::Request;
+use super::requests::{Rank, Request};
 use super::rooms::RoomKey;
 use super::sessions::warn_at;
 use super::table::{Session, Showing, Standing, Unsaid};
@@ -29,7 +29,7 @@ impl Hub {
     ) {
         self.requests.heard(request);
         if let Err(LinkRefusal::Unavailable { retry_after }) = outcome
-            && let Some(Request::Join { again: true, .. }) = self.requests.get(request)
+            && let Some(Request::Join { rank: Rank::Again, .. }) = self.requests.get(request)
         {
             // Under its number: it may have been said twice, and the second answer may grant it.
             return self.requests.postpone(request, cx.now + retry_after);
@@ -37,20 +37,14 @@ impl Hub {
         let late = self.requests.heard_late(request);
         let asked = self.requests.remove(request);
         match (asked, outcome) {
-            (Some(Request::Join { key, room, again }), Ok(grant)) => {
-                if again {
-                    self.rejoined(key, room, grant, cx)
-                } else {
-                    self.joined(key, room, grant, cx)
-                }
-            }
-            (Some(Request::Join { key, room, again }), Err(refusal)) => {
-                if again {
-                    self.rejoin_refused(key, room, refusal, cx);
-                } else {
-                    self.join_refused(key, room, refusal, cx);
-                }
-            }
+            (Some(Request::Join { key, room, rank }), Ok(grant)) => match rank {
+                Rank::Again => self.rejoined(key, room, grant, cx),
+                Rank::Returning | Rank::Newcomer => self.joined(key, room, grant, cx),
+            },
+            (Some(Request::Join { key, room, rank }), Err(refusal)) => match rank {
+                Rank::Again => self.rejoin_refused(key, room, refusal, cx),
+                Rank::Returning | Rank::Newcomer => self.join_refused(key, room, refusal, cx),
+            },
             (Some(Request::Unwanted(join)), Ok(grant)) => {
                 self.leave_lease(grant.lease, (join.room, join.user), cx);
             }
@@ -127,6 +121,7 @@ impl Hub {
     fn grant(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, now: Mono) -> bool {
         let store_time = self.link.store_time(now);
         let timings = grant.timings.unwrap_or(self.timings.usual());
+        let renewed = self.first_renewed(timings.heartbeat, now);
         let stay = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room));
         let Some((stay, session)) = stay.and_then(|stay| {
             let session = stay.session.as_deref_mut()?;
@@ -140,7 +135,7 @@ impl Hub {
         session.generation = Some(grant.generation);
         session.timings = Some(timings);
         session.standing =
-            Standing::Joined { lease: grant.lease, since: grant.since, renewed: now, marked: false };
+            Standing::Joined { lease: grant.lease, since: grant.since, renewed, marked: false };
         self.leases.insert(grant.lease, (key, stay));
         self.pace(key, now);
         true
@@ -294,7 +289,7 @@ impl Hub {
         if let Standing::Lost { request, since } = &mut session.standing
             && request.is_none()
         {
-            let id = self.requests.add(Request::Join { key, room, again: true }, due);
+            let id = self.requests.add(Request::Join { key, room, rank: Rank::Again }, due);
             session.standing = Standing::Lost { request: Some(id), since: *since };
         }
     }

@@ -48,6 +48,18 @@ impl Hub {
         now + heartbeat.mul_f64(self.chance.random_range(0.8..1.2))
     }
 
+    /// When to ping a new connection: at any moment of a heartbeat, so that those who came together are not asked
+    /// together from then on.
+    pub(super) fn first_ping(&mut self, now: Mono) -> Mono {
+        now + self.timings.heartbeat.mul_f64(self.chance.random_range(0.0..1.0))
+    }
+
+    /// Since when a new lease counts as renewed: those that were granted together are not due together.
+    pub(super) fn first_renewed(&mut self, heartbeat: Duration, now: Mono) -> Mono {
+        let early = (heartbeat * 2 / 3).mul_f64(self.chance.random_range(0.0..1.0));
+        Mono(now.0.saturating_sub(early))
+    }
+
     /// The sessions of a connection are others: it is to be heard as often as the quickest of them wants.
     pub(super) fn pace(&mut self, key: ConnKey, now: Mono) {
         let Some(conn) = self.conns.get(key) else { return };

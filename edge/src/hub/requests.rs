@@ -16,7 +16,7 @@ use crate::limits::{JOINS_IN_FLIGHT_MAX, LATE_ANSWERS_MAX};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
     /// A session wants in, or is brought back; said with what its stay knows by then.
-    Join { key: ConnKey, room: RoomKey, again: bool },
+    Join { key: ConnKey, room: RoomKey, rank: Rank },
     /// The client said goodbye before the answer came: what is granted is left again.
     Unwanted(Box<UnansweredJoin>),
     /// Something new about a session.
@@ -25,6 +25,17 @@ pub(super) enum Request {
     Release { leases: Vec<LeaseId>, given: Given, unanswered: Vec<UnansweredJoin> },
     /// Goodbye.
     Leave { lease: LeaseId, room: RoomId, user: UserId },
+}
+
+/// Who goes before whom while joins wait to be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rank {
+    /// Brought back by this edge itself: ranks with renewals.
+    Again,
+    /// Was there before, as it says itself: its grace may be running.
+    Returning,
+    /// Comes for the first time.
+    Newcomer,
 }
 
 #[derive(Debug)]
@@ -55,9 +66,10 @@ pub(super) struct Requests {
     last: u64,
     pending: BTreeMap<RequestId, Pending>,
     dues: BTreeSet<(Mono, RequestId)>,
-    joins: VecDeque<RequestId>,
-    /// Automatic joins rank with renewals: before new arrivals.
-    rejoins: VecDeque<RequestId>,
+    /// Joins that wait to be said, a line for each rank.
+    again: VecDeque<RequestId>,
+    returning: VecDeque<RequestId>,
+    newcomers: VecDeque<RequestId>,
     in_flight: usize,
     /// Joins that are over and to which further answers are to come, since they were said more than once.
     late: BTreeMap<RequestId, Late>,
@@ -179,13 +191,13 @@ impl Requests {
         true
     }
 
-    /// How many joins of newcomers wait to be said, those that are over meanwhile included.
+    /// How many joins of clients wait to be said, those that are over meanwhile included.
     pub(super) fn line(&self) -> usize {
-        self.joins.len()
+        self.returning.len() + self.newcomers.len()
     }
 
     /// It is due; a join lines up again.
-    pub(super) fn again(&mut self, id: RequestId, due: Mono) {
+    pub(super) fn say_again(&mut self, id: RequestId, due: Mono) {
         self.postpone(id, due);
         if let Some(request) = self.get(id).cloned() {
             self.line_up(id, &request);
@@ -204,7 +216,8 @@ impl Requests {
     /// The next join to be said.
     pub(super) fn next_join(&mut self) -> Option<RequestId> {
         while self.in_flight < JOINS_IN_FLIGHT_MAX {
-            let id = self.rejoins.pop_front().or_else(|| self.joins.pop_front())?;
+            let lines = [&mut self.again, &mut self.returning, &mut self.newcomers];
+            let id = lines.into_iter().find_map(VecDeque::pop_front)?;
             if self.pending.get(&id).is_some_and(|pending| !pending.sent && is_join(&pending.request)) {
                 return Some(id);
             }
@@ -215,8 +228,9 @@ impl Requests {
     /// The link is gone. Gives the joins that nobody waits for, whose answer will not come: they are
     /// to be released unseen.
     pub(super) fn unsay(&mut self) -> Vec<UnansweredJoin> {
-        self.joins.clear();
-        self.rejoins.clear();
+        for line in [&mut self.again, &mut self.returning, &mut self.newcomers] {
+            line.clear();
+        }
         self.in_flight = 0;
         // What was said on a link is answered there, or never.
         self.late.clear();
@@ -248,8 +262,9 @@ impl Requests {
 
     fn line_up(&mut self, id: RequestId, request: &Request) {
         match request {
-            Request::Join { again: true, .. } => self.rejoins.push_back(id),
-            Request::Join { again: false, .. } => self.joins.push_back(id),
+            Request::Join { rank: Rank::Again, .. } => self.again.push_back(id),
+            Request::Join { rank: Rank::Returning, .. } => self.returning.push_back(id),
+            Request::Join { rank: Rank::Newcomer, .. } => self.newcomers.push_back(id),
             Request::Unwanted(_)
             | Request::Update { .. }
             | Request::Release { .. }

@@ -32,7 +32,7 @@ pub(super) fn warn_at(ends: StoreTime, now: Option<StoreTime>) -> StoreTime {
 impl Hub {
     pub(super) fn accept(&mut self, id: ConnectionId, cx: &mut Cx<'_>) {
         self.counts.accepted += 1;
-        let next_ping = self.jittered(self.timings.heartbeat, cx.now);
+        let next_ping = self.first_ping(cx.now);
         let key = self.conns.insert(Conn {
             id,
             heard: cx.now,

@@ -12,4 +12,5 @@ mod refused;
 mod rejoins;
 mod rooms;
 mod sessions;
+mod spread;
 mod world;

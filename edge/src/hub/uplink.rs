@@ -11,7 +11,7 @@ use presence_model::reason::ReleaseReason;
 use presence_model::time::Mono;
 use rand::RngExt as _;
 
-use super::requests::Request;
+use super::requests::{Rank, Request};
 use super::rooms::RoomKey;
 use super::table::{Session, Showing, Standing, Stay};
 use super::{ConnKey, Cx, Effect, Hub};
@@ -50,7 +50,7 @@ impl Hub {
         }
         let Some(request) = self.requests.get(id) else { return };
         let up = match request {
-            Request::Join { key, room, again } => match self.join_up(id, (*key, *room), *again) {
+            Request::Join { key, room, rank } => match self.join_up(id, (*key, *room), *rank) {
                 Some(join) => LinkUp::Join(Box::new(join)),
                 None => {
                     self.requests.remove(id);
@@ -74,10 +74,11 @@ impl Hub {
         cx.out.push(Effect::Link(up));
     }
 
-    fn join_up(&self, request: RequestId, (key, room): (ConnKey, RoomKey), again: bool) -> Option<JoinUp> {
+    fn join_up(&self, request: RequestId, (key, room): (ConnKey, RoomKey), rank: Rank) -> Option<JoinUp> {
         let conn = self.conns.get(key)?;
         let stay = conn.stay(room)?;
         let session = stay.session.as_deref()?;
+        let again = rank == Rank::Again;
         let rejoin = match session.standing {
             Standing::Lost { since, request: Some(own) } if own == request && again => Some(since),
             Standing::Joining { request: own, .. } if own == request && !again => None,
@@ -222,9 +223,9 @@ impl Hub {
             let due = cx.now + self.timings.ack_within;
             let is_up = self.link.is_up();
             match self.requests.get(id) {
-                Some(Request::Join { key, room, again: false }) => {
-                    let (key, room) = (*key, *room);
-                    self.join_overdue(id, (key, room), cx);
+                Some(Request::Join { key, room, rank: rank @ (Rank::Returning | Rank::Newcomer) }) => {
+                    let (key, room, rank) = (*key, *room, *rank);
+                    self.join_overdue(id, (key, room), rank, cx);
                 }
                 Some(Request::Unwanted(join)) => {
                     let join = UnansweredJoin::clone(join);
@@ -233,8 +234,8 @@ impl Hub {
                 }
                 // On the next link all is said anyway.
                 Some(_) if !is_up => self.requests.postpone(id, due),
-                Some(Request::Join { again: true, .. }) => {
-                    self.requests.again(id, cx.now + self.timings.heartbeat);
+                Some(Request::Join { rank: Rank::Again, .. }) => {
+                    self.requests.say_again(id, cx.now + self.timings.heartbeat);
                 }
                 Some(Request::Update { .. } | Request::Release { .. } | Request::Leave { .. }) => {
                     self.requests.postpone(id, due);
@@ -245,7 +246,7 @@ impl Hub {
         }
     }
 
-    fn join_overdue(&mut self, id: RequestId, (key, room): (ConnKey, RoomKey), cx: &mut Cx<'_>) {
+    fn join_overdue(&mut self, id: RequestId, (key, room): (ConnKey, RoomKey), rank: Rank, cx: &mut Cx<'_>) {
         let is_linked = self.link.is_up();
         if self.requests.waits_on(id, is_linked, cx.now) {
             return;
@@ -265,7 +266,7 @@ impl Hub {
         self.drop_stay(key, room, cx.now);
         let (retry_after, why) = if has_waited_in_line {
             self.counts.joins_shed += 1;
-            (self.after_the_line(cx.now), "too many want in at once")
+            (self.after_the_line(rank, cx.now), "too many want in at once")
         } else {
             let jitter = self.chance.random_range(0.5..1.0);
             (self.timings.reconnect_within.mul_f64(jitter), "the core did not answer")
@@ -276,11 +277,16 @@ impl Hub {
     }
 
     /// A moment of its own for a join that has waited too long behind others: as fast as these were said.
-    fn after_the_line(&mut self, now: Mono) -> Duration {
+    fn after_the_line(&mut self, rank: Rank, now: Mono) -> Duration {
         let waited = self.timings.heartbeat / JOIN_LINE_PART;
         let line = u32::try_from(self.requests.line()).unwrap_or(u32::MAX).max(1);
-        let window = Window { least: COME_BACK_LEAST, most: COME_BACK_MOST };
         let chance = self.chance.random_range(0.0..1.0);
-        self.crowd.hint(waited / line, window, chance, now)
+        let (crowd, most) = match rank {
+            Rank::Newcomer => (&mut self.crowd, COME_BACK_MOST),
+            // Several times within its grace.
+            Rank::Returning | Rank::Again => (&mut self.returning, self.timings.reconnect_within / 2),
+        };
+        let window = Window { least: COME_BACK_LEAST.min(most), most };
+        crowd.hint(waited / line, window, chance, now)
     }
 }

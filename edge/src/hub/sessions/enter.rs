@@ -7,7 +7,7 @@ use presence_model::link::Token;
 use presence_model::time::Mono;
 use presence_model::watch::Level;
 
-use super::super::requests::Request;
+use super::super::requests::{Rank, Request};
 use super::super::rooms::RoomKey;
 use super::super::table::{Session, Show, Showing, Standing, Stay, Unsaid};
 use super::super::{ConnKey, Cx, Hub};
@@ -110,7 +110,11 @@ impl Hub {
         let JoinMessage { room: name, token, session, generation, profile, since, watch, level, client } =
             join;
         let room = self.stay(key, &name, (token, claims), cx.now);
-        let request = self.request_join(key, room, cx.now);
+        // Both can be made up; all they buy is a better place in line.
+        let returns =
+            since != Since::Nowhere || generation.is_some_and(|generation| generation > Generation(1));
+        let rank = if returns { Rank::Returning } else { Rank::Newcomer };
+        let request = self.request_join(key, room, rank, cx.now);
         let session = Session {
             id: session,
             generation,
@@ -201,7 +205,7 @@ impl Hub {
             // From here on the core may end it as superseded: by ourselves.
             self.forget_lease(lease);
         }
-        let request = self.request_join(key, room, now);
+        let request = self.request_join(key, room, Rank::Returning, now);
         if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) {
             session.standing = Standing::Joining { request, old };
         }
@@ -230,12 +234,13 @@ impl Hub {
         &mut self,
         key: ConnKey,
         room: RoomKey,
+        rank: Rank,
         now: Mono,
     ) -> presence_model::link::RequestId {
         // Not sooner for a quick class: its room is all that is known of it, and storms take their time.
         let patience = self.timings.heartbeat;
         let dues = (now + patience / JOIN_LINE_PART, now + patience);
-        self.requests.add_join(Request::Join { key, room, again: false }, dues)
+        self.requests.add_join(Request::Join { key, room, rank }, dues)
     }
 
     /// Puts a connection into a room.

@@ -81,3 +81,36 @@ fn whoever_is_told_to_come_again_later_is_not_closed_before() {
     world.live_ms(300, &keys);
     assert_eq!(world.closed(keys[0]), Some(CloseCode::Silent));
 }
+
+#[test]
+fn whoever_was_there_before_goes_before_newcomers_and_is_told_to_come_within_its_grace() {
+    let mut world = World::linked();
+    let busy = ask(&mut world, JOINS_IN_FLIGHT_MAX);
+    let said = world.take_joins();
+    let newcomers = ask(&mut world, 200);
+    let back: Vec<ConnKey> = (0..200)
+        .map(|n| {
+            let key = world.accept();
+            world.drain_frames(key);
+            // By its generation, or by where it says it was.
+            let text = match n % 2 {
+                0 => join_text(&format!("b{n}"), "r", Some(2), ""),
+                _ => join_text(&format!("b{n}"), "r", None, r#","since":"x""#),
+            };
+            world.say(key, "bob", &text);
+            key
+        })
+        .collect();
+    for join in &said[..50] {
+        world.refused(join.request, LinkRefusal::Forbidden);
+    }
+    let next = world.take_joins();
+    assert_eq!(next.len(), 50);
+    assert!(next.iter().all(|join| join.session.as_str().contains('b')), "they came last and go first");
+    let all: Vec<ConnKey> = [&busy[..], &newcomers, &back].concat();
+    world.live_ms(5_050, &all);
+    let told = hints(&mut world, &back);
+    assert_eq!((told.len(), hints(&mut world, &newcomers).len()), (150, 200));
+    let grace_ms = u64::try_from(timings().grace.as_millis()).unwrap();
+    assert!(told.iter().all(|(_, ms)| *ms <= grace_ms / 2), "{told:?}");
+}

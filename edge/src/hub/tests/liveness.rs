@@ -10,23 +10,27 @@ use crate::hub::Input;
 use crate::protocol::CloseCode;
 
 #[test]
-fn pings_are_twelve_to_eighteen_seconds_apart() {
+fn pings_begin_within_a_heartbeat_and_are_twelve_to_eighteen_seconds_apart() {
     let mut world = World::linked();
     let keys: Vec<_> = (0..20).map(|n| world.join(&format!("u{n}"), "r", n)).collect();
-    let mut last = vec![world.now; keys.len()];
-    let mut spans = Vec::new();
+    let (begin, mut last) = (world.now, vec![None; keys.len()]);
+    let (mut first, mut spans) = (Vec::new(), Vec::new());
     for _ in 0..1_200 {
         world.pass_ms(50);
         for (n, key) in keys.iter().enumerate() {
             if std::mem::take(&mut world.clients.get_mut(key).unwrap().pings) > 0 {
-                spans.push(world.now.since(last[n]).as_millis());
-                last[n] = world.now;
+                match last[n].replace(world.now) {
+                    Some(last) => spans.push(world.now.since(last).as_millis()),
+                    None => first.push(world.now.since(begin).as_millis()),
+                }
                 world.give(Input::Heard(*key));
             }
         }
     }
     assert!(spans.iter().all(|span| (11_950..=18_200).contains(span)), "{spans:?}");
     assert!(spans.iter().any(|span| *span < 13_500) && spans.iter().any(|span| *span > 16_500));
+    assert!(first.len() == keys.len() && first.iter().all(|span| *span <= 15_200), "{first:?}");
+    assert!(first.iter().any(|span| *span < 3_000) && first.iter().any(|span| *span > 11_000), "{first:?}");
 }
 
 #[test]
