@@ -133,7 +133,7 @@ impl PresenceService for Relay {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_core_for_which_a_proxy_answers_is_left_within_three_beats() -> anyhow::Result<()> {
+async fn scenario_34_a_core_for_which_a_proxy_answers_is_left_within_three_beats() -> anyhow::Result<()> {
     let server = Server::start(ServerOptions::default()).await?;
     let keys = Keys::generate()?;
     let options =

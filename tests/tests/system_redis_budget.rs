@@ -61,9 +61,9 @@ async fn window(server: &Server, fleets: &[Fleet]) -> anyhow::Result<Window> {
     Ok(Window { renewals, scripts, background, renewed: sent as f64 })
 }
 
-/// Those of the edges that are gone have ended: after a ttl, since two edges that go at once may be a proxy.
+/// Those who said goodbye have ended.
 async fn until_leases_are(server: &Server, wanted: usize) -> anyhow::Result<()> {
-    let end = tokio::time::Instant::now() + TIMERS.lease_ttl + WITHIN * 3;
+    let end = tokio::time::Instant::now() + WITHIN * 2;
     loop {
         let mut count = 0;
         for shard in 0..SHARDS as usize {
@@ -105,10 +105,13 @@ async fn renewals_are_merged_and_the_background_does_not_grow() -> anyhow::Resul
     assert_background(&idle, 1.0, "nobody, one core");
 
     let mut present = 0;
+    let mut people = vec![Vec::new(); fleets.len()];
     for wanted in [20_000, 50_000] {
         let each = (wanted - present) / fleets.len();
         let joins = fleets.iter().enumerate().map(|(number, fleet)| {
-            fleet.join(Person::crowd("user", present + number * each, each, 10), WITHIN)
+            let more = Person::crowd("user", present + number * each, each, 10);
+            people[number].extend(more.iter().map(|person| person.user.clone()));
+            fleet.join(more, WITHIN)
         });
         futures::future::try_join_all(joins).await?;
         present = wanted;
@@ -140,6 +143,10 @@ async fn renewals_are_merged_and_the_background_does_not_grow() -> anyhow::Resul
         .collect();
     let each = present / 4;
     let leaving = fleets.split_off(2);
+    for (fleet, users) in leaving.iter().zip(people.split_off(2)) {
+        fleet.leave(users)?;
+    }
+    until_leases_are(&server, present / 2).await?;
     drop(leaving);
     let joins = more
         .iter()

@@ -4,13 +4,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use presence_tests::fleet::Person;
+use presence_tests::fleet::{Fleet, Person, Report};
 use presence_tests::procs::Process;
 use presence_tests::redis::ServerOptions;
 use presence_tests::scene::{ROOM, Scene, TIMERS};
 
 const PEOPLE: usize = 500;
-const NEWCOMERS: usize = 1_000;
+/// On each of two edges.
+const NEWCOMERS: usize = 1_100;
+/// So many times as many joins as the store lets in then, or more.
+const LOAD: u64 = 3;
 const DELAY: Duration = Duration::from_millis(300);
 /// More than a lease lasts: whoever were not renewed would be gone.
 const SLOW_FOR: Duration = Duration::from_millis(6_500);
@@ -32,32 +35,49 @@ async fn renewals_that_failed(cores: &[Process]) -> f64 {
     sum(cores, &of("unavailable")).await + sum(cores, &of("unknown")).await
 }
 
+/// What has happened to both together.
+fn both([one, other]: &[Fleet; 2]) -> Report {
+    let (one, other) = (one.report(), other.report());
+    Report {
+        live: one.live + other.live,
+        postponed: one.postponed + other.postponed,
+        hints: (one.hints.0.min(other.hints.0), one.hints.1.max(other.hints.1)),
+        ended: [one.ended, other.ended].concat(),
+        ..Report::default()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn newcomers_wait_for_a_slow_store_and_whoever_is_there_does_not() -> anyhow::Result<()> {
     let mut scene = Scene::set(2, PEOPLE, ServerOptions::default()).await?;
     let (before, failed_before) = (scene.fleet.report(), renewals_that_failed(&scene.cores).await);
     scene.weather.delay(DELAY);
-    let crowd = scene.start_fleet("crowd");
-    let people = Person::gathering(ROOM, "newcomer", 0, NEWCOMERS);
+    let crowds = [scene.start_fleet("crowd-1"), scene.start_fleet("crowd-2")];
+    let people = Person::gathering(ROOM, "newcomer", 0, 2 * NEWCOMERS);
     let users: Vec<String> = people.iter().map(|person| person.user.clone()).collect();
     {
-        let mut coming = std::pin::pin!(crowd.join(people, WITHIN));
+        let halves = crowds.iter().zip(people.chunks(NEWCOMERS));
+        let joins = halves.map(|(crowd, half)| crowd.join(half.to_vec(), WITHIN));
+        let mut coming = std::pin::pin!(futures::future::try_join_all(joins));
         tokio::select! {
             all = &mut coming => anyhow::bail!("all came in at once, so nothing was shown: {all:?}"),
             () = tokio::time::sleep(SLOW_FOR) => {}
         }
-        let (slow, there) = (crowd.report(), scene.fleet.report());
+        let slow = both(&crowds);
+        let there = scene.fleet.report();
         let shed = sum(&scene.cores, "presence_core_joins_shed_total{reason=\"slow\"}").await;
         let failed = renewals_that_failed(&scene.cores).await - failed_before;
         let renewed = there.renewed - before.renewed;
         println!(
-            "store slowed to {} ms a command for {} s: {} of {NEWCOMERS} newcomers let in, {} answers with a hint \
-             ({shed} shed by cores), hints from {} to {} ms; of {PEOPLE} others {renewed} renewals, {failed} failed, \
+            "store slowed to {} ms a command for {} s: {} of {} newcomers let in, {} answers with a hint \
+             ({:.1} × the load it takes; {shed} shed by cores), hints from {} to {} ms; of {PEOPLE} others {renewed} renewals, {failed} failed, \
              {} unknown, {} ended",
             DELAY.as_millis(),
             SLOW_FOR.as_secs_f64(),
             slow.live,
+            2 * NEWCOMERS,
             slow.postponed,
+            (slow.live as u64 + slow.postponed) as f64 / slow.live as f64,
             slow.hints.0.as_millis(),
             slow.hints.1.as_millis(),
             there.unknown - before.unknown,
@@ -65,7 +85,10 @@ async fn newcomers_wait_for_a_slow_store_and_whoever_is_there_does_not() -> anyh
         );
         assert!(slow.live > 0, "as many as it can are let in");
         let offered = slow.live as u64 + slow.postponed;
-        assert!(offered >= 2 * slow.live as u64 && shed > 0.0, "{offered} joins: too few to show anything");
+        assert!(
+            offered >= LOAD * slow.live as u64 && shed > 0.0,
+            "{offered} joins: too few to show anything"
+        );
         assert!(
             slow.hints.0 >= Duration::from_millis(250) && slow.hints.1 > slow.hints.0 * 2,
             "apart: {:?}",

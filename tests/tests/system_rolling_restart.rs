@@ -18,13 +18,13 @@ const ARRIVE: usize = 5;
 const ARRIVE_EVERY: Duration = Duration::from_millis(500);
 /// Short, and long enough for two busy cores.
 const TIMERS: Timers = Timers {
-    heartbeat: Duration::from_secs(8),
-    lease_ttl: Duration::from_secs(26),
+    heartbeat: Duration::from_secs(6),
+    lease_ttl: Duration::from_secs(18),
     grace: Duration::from_secs(6),
     edge_lost: Duration::from_secs(5),
 };
 /// What follows from these timers: ttl − grace.
-const WINDOW: Duration = Duration::from_secs(20);
+const WINDOW: Duration = Duration::from_secs(12);
 /// A drained process may take so much longer to end.
 const TAIL: Duration = Duration::from_secs(5);
 const WITHIN: Duration = Duration::from_secs(30);
@@ -83,13 +83,19 @@ impl World {
         let now = self.roamers.tally();
         let last = now.last_back.map(|at| at.saturating_duration_since(start)).unwrap_or_default();
         println!(
-            "{name}: {} came in elsewhere before they let go, {} after; the last after {last:.1?}, hints up to \
-             {:.1?}, ended after {took:.1?}",
+            "{name}: {} came in elsewhere before they let go, {} after; the last after {last:.1?} of a window \
+             of {WINDOW:?}, hints up to {:.1?}, ended after {took:.1?}",
             now.moved - before.moved,
             now.returned - before.returned,
             now.longest_hint,
         );
+        let came = now.moved + now.returned - before.moved - before.returned;
+        anyhow::ensure!(
+            came >= CLIENTS / 2 - CLIENTS / 10,
+            "{came} were sent away: too few to show anything"
+        );
         anyhow::ensure!(last <= WINDOW, "not inside the window: {last:?}");
+        anyhow::ensure!(now.longest_hint <= WINDOW * 5 / 6, "a hint of {:?}", now.longest_hint);
         self.edges[number] = self.edge(name)?;
         self.roamers.set_doors(self.doors());
         Ok(())
@@ -129,7 +135,7 @@ async fn arrive(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_of_everything_is_not_noticed() -> anyhow::Result<()> {
+async fn scenario_23_a_rolling_restart_of_everything_is_not_noticed() -> anyhow::Result<()> {
     let mut world = World::start().await?;
     let started = Instant::now();
     let third = world.edge("edge-c")?;

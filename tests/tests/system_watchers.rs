@@ -127,7 +127,7 @@ const STALLED_MAX: Duration = Duration::from_secs(34);
 /// Scenario 26. The same changes are watched beside the one that does not read, and alone on another
 /// connection: whatever else keeps the machine busy concerns both.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_that_does_not_read_delays_nobody_on_its_connection() -> anyhow::Result<()> {
+async fn scenario_26_a_watcher_that_does_not_read_delays_nobody_on_its_connection() -> anyhow::Result<()> {
     let world = World::start()?;
     let (heavy, probing) = (world.fleet("heavy"), world.fleet("probing"));
     heavy.join(Person::gathering("heavy", "many", 0, 3_000), WITHIN).await?;
@@ -194,7 +194,7 @@ impl Place {
 
 /// Scenario 32: opens and closes rooms at every tick while people come to all of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn subscriptions_that_change_at_every_tick_are_all_honoured() -> anyhow::Result<()> {
+async fn scenario_32_subscriptions_that_change_at_every_tick_are_all_honoured() -> anyhow::Result<()> {
     let world = World::start()?;
     let fleet = Arc::new(world.fleet("people"));
     let name = |room: usize| format!("room-{room}");
