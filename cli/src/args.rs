@@ -169,7 +169,7 @@ pub(crate) struct CoreArgs {
 /// Which room to watch.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ends on Ctrl-C, SIGTERM or SIGHUP, with exit code 0. With --json: one object a line, for pipes.\n\nExamples:\n  presence watch lobby\n  presence watch lobby --json | jq ."
+    after_help = "Signs: = is here, + has come, ~ has changed, - has gone (and why), · how fresh the list is.\nEnds on Ctrl-C, SIGTERM or SIGHUP, with exit code 0. With --json: one object a line, for pipes.\n\nExamples:\n  presence watch lobby\n  presence watch lobby --json | jq ."
 )]
 pub(crate) struct WatchArgs {
     /// The room.

@@ -50,6 +50,8 @@ pub const RENEWALS_WAITING_MAX: usize = 262_144;
 
 /// A renewed registration of a link, so that a store that lost its data knows the links again.
 pub const LINK_REFRESH: Duration = Duration::from_secs(60);
+/// How often a core writes how the store's data are laid out, should that have been lost.
+pub const LAYOUT_REFRESH: Duration = Duration::from_secs(60);
 /// How often broken edges are looked up, and shortened while they have leases.
 pub const EDGES_LOOK: Duration = Duration::from_secs(1);
 /// Two edges whose links break within this span on one core: a proxy or we ourselves, not dead edges.

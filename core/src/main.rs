@@ -1,16 +1,17 @@
 //! `presence-core`: a recipe. Everything it does is in the library.
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use presence_core::driver::ArrivalLimits;
+use presence_core::limits::LAYOUT_REFRESH;
 use presence_core::settings::{Checked, Flags, Settings, keys};
 use presence_core::start::{Deps, start};
 use presence_core::store::LeaseStore;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
-use presence_core::store::redis::{RedisSettings, RedisStore};
+use presence_core::store::redis::{RedisRefusal, RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
@@ -76,12 +77,20 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
     shutdown.end_on_signals(Hangup::Told)?;
-    let store = match open_store(store, &clock, &shutdown).await {
-        Ok(store) => store,
-        Err(code) => return Ok(code),
+    let followed = shutdown.child();
+    let misfit = Arc::new(OnceLock::new());
+    let store: Arc<dyn LeaseStore> = match store {
+        None => memory_store(&clock),
+        Some(settings) => match open_redis(settings, &clock, &shutdown).await {
+            Ok(store) => {
+                let (told, shutdown) = (Arc::clone(&misfit), shutdown.clone());
+                followed.spawn("layout", follow_layout(store.clone(), clock.clone(), shutdown, told));
+                Arc::new(store)
+            }
+            Err(code) => return Ok(code),
+        },
     };
     let verifier = keys.verifier();
-    let followed = shutdown.child();
     followed.spawn("keys", keys.follow(clock.clone(), followed.token()));
     let settings = Settings {
         grpc: configuration.grpc,
@@ -106,7 +115,26 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     }
     running.finished(END_WITHIN).await?;
     tracing::info!("the core has ended");
-    Ok(ExitCode::SUCCESS)
+    Ok(misfit.get().map_or(ExitCode::SUCCESS, refuse))
+}
+
+/// Ends the core when the store's data are laid out otherwise than it was told: to go on would split rooms in two.
+async fn follow_layout(
+    store: RedisStore,
+    clock: Clock,
+    shutdown: Shutdown,
+    told: Arc<OnceLock<RedisRefusal>>,
+) {
+    let over = shutdown.token();
+    tokio::select! {
+        biased;
+        () = over.cancelled() => {}
+        refusal = store.keep_layout(&clock, LAYOUT_REFRESH) => {
+            tracing::error!("{refusal}; another core has laid out its data anew: this one ends");
+            let _ = told.set(refusal);
+            shutdown.begin();
+        }
+    }
 }
 
 /// The answer to `--check`, once all else is good: whether this core would start on its store.
@@ -121,24 +149,26 @@ async fn check_store(store: Option<RedisSettings>) -> ExitCode {
     }
 }
 
+fn memory_store(clock: &Clock) -> Arc<dyn LeaseStore> {
+    let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
+    let store = SharedMemoryStore::new(memory, clock.clone());
+    // Whoever was here before this process started is not in memory any more: their edges bring them
+    // back within the hold that a changed store starts, and nobody is announced as gone meanwhile.
+    store.suffer(Upheaval::RestartEmpty);
+    Arc::new(store)
+}
+
 /// The store that the settings name. One that cannot be reached yet is waited for.
-async fn open_store(
-    redis: Option<RedisSettings>,
+async fn open_redis(
+    settings: RedisSettings,
     clock: &Clock,
     shutdown: &Shutdown,
-) -> Result<Arc<dyn LeaseStore>, ExitCode> {
-    let Some(settings) = redis.map(|settings| RedisSettings { seed: rand::random(), ..settings }) else {
-        let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
-        let store = SharedMemoryStore::new(memory, clock.clone());
-        // Whoever was here before this process started is not in memory any more: their edges bring them
-        // back within the hold that a changed store starts, and nobody is announced as gone meanwhile.
-        store.suffer(Upheaval::RestartEmpty);
-        return Ok(Arc::new(store));
-    };
+) -> Result<RedisStore, ExitCode> {
+    let settings = RedisSettings { seed: rand::random(), ..settings };
     let over = shutdown.token();
     loop {
         match RedisStore::connect(settings.clone()).await {
-            Ok(store) => return Ok(Arc::new(store)),
+            Ok(store) => return Ok(store),
             Err(refusal) if refusal.is_temporary() => tracing::warn!("{refusal}; trying again"),
             Err(refusal) => return Err(refuse(&refusal)),
         }

@@ -105,6 +105,7 @@ impl CoreMetrics {
             None => "ok",
             Some(StoreFault::Unavailable(_)) => "unavailable",
             Some(StoreFault::Unknown) => "unknown",
+            Some(StoreFault::HalfDone(_)) => "half_done",
             Some(StoreFault::ReadOnly) => "read_only",
         };
         self.store_seconds.with_label_values(&[op, outcome]).observe(took.as_secs_f64());

@@ -117,14 +117,22 @@ impl Command {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFault {
     /// Not carried out: the store cannot be reached or refuses for now.
-    #[error("the store cannot be reached: {0}")]
+    #[error("the store refuses or cannot be reached: {0}")]
     Unavailable(String),
     /// Carried out or not: the answer was lost.
     #[error("the store did not answer in time")]
     Unknown,
+    /// Carried out or not, wholly or in part: the store refused something in its midst.
+    #[error("the store refused the rest of what was half done: {0}")]
+    HalfDone(String),
     /// The store does not take writes.
     #[error("the store is read-only")]
     ReadOnly,
+}
+
+/// What a read is answered whose roster has lost what all of it has. The audit finds it, and has it made whole.
+pub(crate) fn torn() -> StoreFault {
+    StoreFault::Unavailable("something has removed a part of the roster: an audit makes it whole".to_owned())
 }
 
 /// A verb of the port.

@@ -113,6 +113,12 @@ const MUTANTS: &[Mutant] = mutants! {
         ("does not say that it has begun",
          "begin(room_entry)\n", "\n",
          torn::a_commit_left_half_way_is_made_whole)
+        ("goes on in a roster that has lost what all of it has",
+         "if is_headless(roster, region, room) then return true end", "",
+         torn::a_commit_that_finds_a_hand_is_refused)
+        ("goes on from what is no record",
+         "if records[i] and not parts_of(records[i]) then", "if false then",
+         torn::a_commit_that_finds_a_hand_is_refused)
     "common.lua":
         ("does not compare the server's run id",
          "return state.epoch and state.server == server", "return state.epoch",
@@ -175,20 +181,38 @@ const MUTANTS: &[Mutant] = mutants! {
         ("keeps names that no record has",
          "redis.call('DEL', names)", "",
          torn::a_torn_roster_is_found_and_made_whole)
+        ("leaves their leases to those whose record is lost",
+         "  disown_unnamed(entry)\n", "",
+         torn::a_commit_that_finds_a_hand_is_refused)
+        ("takes their leases from those who have a record",
+         "if of == entry and not is_named(record_of(region, room, user), lease)", "if of == entry",
+         torn::a_commit_that_finds_a_hand_is_refused)
+        ("leaves what stands in the place of a shard's hash",
+         "if not stored_state then redis.call('DEL', shard) end", "",
+         torn::a_shard_that_lost_its_own_hash_goes_on)
         ("forgets the entry of a roster that it makes whole",
          "redis.call('ZADD', key('rooms'), 0, entry)", "",
          torn::a_torn_roster_is_found_and_made_whole)
     "named.lua":
         ("does not count names against records",
-         "redis.call('HLEN', hash) - has_first ~= listed or", "",
+         "redis.call('HLEN', hash) - redis.call('HEXISTS', hash, '#') ~= listed or", "",
          torn::a_roster_that_was_mended_is_not_torn)
+        ("does not see that a roster has lost its first field",
+         "or is_headless(read_roster(region, room), region, room)", "",
+         torn::a_commit_that_finds_a_hand_is_refused)
+        ("does not look what kind of key a roster is",
+         "if found ~= type and found ~= 'none' then return true end", "",
+         torn::a_commit_that_finds_a_hand_is_refused)
         ("does not look for the entry of a roster",
-         "has_entry ~= (listed > 0) or", "",
+         "or has_entry ~= (listed > 0)", "",
          torn::a_torn_roster_is_found_and_made_whole)
     "distrust.lua":
         ("distrusts what is whole",
-         "is_settled() and is_torn(entry)", "true",
+         "is_settled() and (is_torn(entry) or not do_records_fit())", "true",
          torn::a_roster_that_was_mended_is_not_torn)
+        ("does not look at digests",
+         "or roster.digest == sum", "or true",
+         torn::a_digest_that_fits_nobody_is_distrusted)
     "release.lua":
         ("lengthens",
          "local brought = math.min(replaced, now + grace)", "local brought = now + grace",
@@ -317,7 +341,7 @@ const MUTANTS: &[Mutant] = mutants! {
          "if not is_settled() then return { 'changed' } end", "",
          faults::a_changed_shard_is_settled_before_it_is_read)
         ("does not know a lease by its grace name",
-         "leases[#leases + 1] = in_grace and grace_name(lease) or lease", "leases[#leases + 1] = lease",
+         "held[#held + 1] = in_grace and grace_name(lease) or lease", "held[#held + 1] = lease",
          reads::a_read_has_records_leases_and_tombstones)
     "page.lua":
         ("reads what nobody vouches for",
@@ -326,6 +350,9 @@ const MUTANTS: &[Mutant] = mutants! {
         ("repeats the last of a page",
          "'(' .. after", "'[' .. after",
          reads::pages_make_the_whole_roster)
+        ("reads a roster that has lost what all of it has",
+         "if is_headless(roster, region, room) then", "if false then",
+         torn::a_roster_without_position_and_digest_is_not_read)
     "history.lua":
         ("reads what nobody vouches for",
          "if not is_settled() then return { 'changed' } end", "",
@@ -353,8 +380,11 @@ const MUTANTS: &[Mutant] = mutants! {
          "if is_lease(first[i]) and not is_held_lease(first[i]) then", "if is_lease(first[i]) then",
          audits::the_oldest_overdue_is_told)
         ("does not look whether a roster is whole",
-         "if is_torn(entry) then", "if false then",
+         "looked_at[entry] = is_torn(entry)", "looked_at[entry] = false",
          torn::a_torn_roster_is_found_and_made_whole)
+        ("takes anything for a record",
+         "if record and not parts_of(record) and", "if false and",
+         torn::a_commit_that_finds_a_hand_is_refused)
     "disown.lua":
         ("removes the lease of a living record",
          "and not is_named(record, lease) then", "then",

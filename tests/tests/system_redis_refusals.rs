@@ -4,9 +4,10 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use presence_tests::procs::{Keys, binary_path};
 use presence_tests::redis::{Certificates, Cluster, SentinelPair, Server, ServerOptions, Weather, free_port};
 
@@ -58,6 +59,17 @@ impl Core {
     }
 }
 
+/// Gone with the test, however that ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn url(server: &Server) -> String {
     format!("redis://{}", server.address())
 }
@@ -80,7 +92,17 @@ async fn every_topology_is_good() -> anyhow::Result<()> {
     let unknown = format!("redis+sentinel://{}/somebody", pair.sentinels().join(","));
     core.is_refused(&unknown, &[], (LATER, "cannot be reached")).await?;
     let cluster = Cluster::start(&options, &weather, (3, false)).await?;
-    core.is_good(&format!("redis+cluster://{}", cluster.addresses().join(",")), &[]).await
+    core.is_good(&format!("redis+cluster://{}", cluster.addresses().join(",")), &[]).await?;
+    let of_another_kind = [
+        (format!("redis+cluster://{}", server.address()), "is for a Cluster"),
+        (format!("redis+sentinel://{}/presence", server.address()), "is for Sentinels"),
+        (format!("redis://{}", cluster.addresses()[0]), "redis+cluster://"),
+        (format!("redis://{}", pair.sentinels()[0]), "redis+sentinel://"),
+    ];
+    for (store, word) in of_another_kind {
+        core.is_refused(&store, &[], (WRONG, word)).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -106,7 +128,39 @@ async fn other_shards_and_another_layout_are_refused() -> anyhow::Result<()> {
     core.is_refused(&url(&server), &["--store-shards", "8"], (WRONG, "16 shards")).await?;
     core.is_good(&url(&server), &["--store-shards", "8", "--store-prefix", "other"]).await?;
     let _: () = server.call(&["HSET", "presence:meta", "layout", "99"]).await?;
-    core.is_refused(&url(&server), &[], (WRONG, "layout 99")).await
+    core.is_refused(&url(&server), &[], (WRONG, "layout 99")).await?;
+    let _: () = server.call(&["SET", "presence:meta", "something"]).await?;
+    core.is_refused(&url(&server), &[], (WRONG, "presence:meta")).await
+}
+
+/// A store that lost its data has lost how they are laid out: the core writes it again, and does not go on beside
+/// one that was told otherwise and came first.
+#[tokio::test]
+async fn a_core_keeps_the_layout_of_its_data_and_ends_when_it_is_another() -> anyhow::Result<()> {
+    let (core, server) = (Core::new()?, Server::start(ServerOptions::default()).await?);
+    let mut command = core.command(&url(&server), &["--json"])?;
+    let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+    let mut ready = BufReader::new(child.0.stdout.take().context("its output")?);
+    tokio::task::spawn_blocking(move || ready.read_line(&mut String::new())).await??;
+    let _: () = server.call(&["FLUSHALL"]).await?;
+    let written = async {
+        loop {
+            let shards: Option<String> = server.call(&["HGET", "presence:meta", "shards"]).await?;
+            match shards {
+                Some(shards) => return anyhow::Ok(shards),
+                None => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(20), written).await??, "16");
+    let other = "redis.call('FLUSHALL') redis.call('HSET', 'presence:meta', 'layout', '1', 'shards', '8')";
+    let _: () = server.call(&["EVAL", other, "0"]).await?;
+    let mut said = child.0.stderr.take().context("its log")?;
+    let ended = tokio::task::spawn_blocking(move || std::io::read_to_string(&mut said));
+    let text = tokio::time::timeout(Duration::from_secs(30), ended).await???;
+    assert_eq!(child.0.wait()?.code(), Some(WRONG), "{text}");
+    assert!(text.contains("the store has 8 shards, and store.shards is 16"), "{text}");
+    Ok(())
 }
 
 #[tokio::test]
@@ -119,6 +173,8 @@ async fn a_wrong_password_is_refused_and_none_is_shown() -> anyhow::Result<()> {
     core.is_refused(&url(&server), &[], (WRONG, "password")).await?;
     let nobody = ["--store-user", "nobody", "--store-password-file", &right];
     core.is_refused(&url(&server), &nobody, (WRONG, "store.user")).await?;
+    let empty = file(folder.path(), "\n")?;
+    core.is_refused(&url(&server), &["--store-password-file", &empty], (WRONG, "is empty")).await?;
     let wrong = file(folder.path(), "barley-word")?;
     let (code, text) = core.check(&url(&server), &["--store-password-file", &wrong]).await?;
     assert!(code == WRONG && text.contains("password"), "{code}: {text}");
@@ -148,6 +204,11 @@ async fn a_missing_permission_is_refused() -> anyhow::Result<()> {
         set(&["+@all", missing]).await?;
         core.is_refused(&url(&server), &user, (WRONG, "permission")).await?;
     }
+    // What scripts call half-way.
+    set(&["+@all", "-xadd", "-srem", "+info"]).await?;
+    core.is_refused(&url(&server), &user, (WRONG, "it may not run SREM, XADD")).await?;
+    set(&["+@all", "-del", "+info"]).await?;
+    core.is_refused(&url(&server), &user, (WRONG, "it may not run DEL")).await?;
     set(&["+@all", "resetkeys", "~other:*"]).await?;
     core.is_refused(&url(&server), &user, (WRONG, "permission")).await
 }
@@ -177,7 +238,7 @@ async fn tls_is_spoken_by_both_or_refused() -> anyhow::Result<()> {
 async fn a_store_that_is_not_there_yet_is_waited_for() -> anyhow::Result<()> {
     let (core, port) = (Core::new()?, free_port()?);
     let store = format!("redis://127.0.0.1:{port}");
-    core.is_refused(&store, &[], (LATER, "cannot be reached")).await?;
+    core.is_refused(&store, &[], (LATER, &format!("cannot be reached: 127.0.0.1:{port}: "))).await?;
     let mut child =
         core.command(&store, &["--json"])?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

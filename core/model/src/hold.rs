@@ -50,6 +50,18 @@ pub enum HoldCause {
     ClockStep,
 }
 
+impl HoldCause {
+    /// The word of stores and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SweepGap => "sweep_gap",
+            Self::StoreChanged => "store_changed",
+            Self::ClockStep => "clock_step",
+        }
+    }
+}
+
 /// Whether a shard is held for leases of this ttl: from its start for one ttl.
 #[must_use]
 pub fn is_held(hold: Option<StoreTime>, ttl: Duration, now: StoreTime) -> bool {

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::limits::DESCRIPTORS_KEPT;
+use crate::limits::{CONNECTIONS_FEW, DESCRIPTORS_KEPT};
 
 /// Lets this process open as many as it may allow itself. For `main` only.
 ///
@@ -18,12 +18,15 @@ pub fn raise() {
 }
 
 /// How many connections a listener may take of `wanted`, so that whoever comes beyond is told so: without a
-/// descriptor nobody can be. Some stay for the store, cores and files. Warns if that is fewer.
+/// descriptor nobody can be. Some stay for the store, cores and files. Says so if that is fewer, as a warning if it
+/// is few.
 #[must_use]
 pub fn connections(wanted: usize) -> usize {
     let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, leaves);
-    if most < wanted {
+    if most < wanted.min(CONNECTIONS_FEW) {
         tracing::warn!(wanted, "open files are limited (ulimit -n): at most {most} connections");
+    } else if most < wanted {
+        tracing::info!(wanted, "open files are limited (ulimit -n): at most {most} connections");
     }
     wanted.min(most)
 }

@@ -47,6 +47,8 @@ pub const RPC_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 pub const RPC_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Descriptors kept for what is no client: the store, cores, files, the admin address.
 pub const DESCRIPTORS_KEPT: u64 = 256;
+/// A process that may hold fewer connections than this warns at start: a usual edge has more.
+pub const CONNECTIONS_FEW: usize = 10_000;
 /// How long open admin requests may take to finish at shutdown.
 pub const ADMIN_DRAIN_WITHIN: Duration = Duration::from_secs(1);
 /// A larger configuration file is refused unread.

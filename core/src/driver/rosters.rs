@@ -54,6 +54,8 @@ struct Copy {
     /// Deltas that came while it was not in step.
     buffer: VecDeque<presence_model::delta::Delta>,
     overflowed: bool,
+    /// Its digest did not fit what was loaded, and the store was asked to look.
+    suspected: bool,
     watchers: BTreeSet<WatchKey>,
     idle_since: Mono,
     pages: Option<Pages>,
@@ -162,6 +164,7 @@ impl Driver {
             serial: 0,
             buffer: VecDeque::new(),
             overflowed: false,
+            suspected: false,
             watchers: BTreeSet::from([watch]),
             idle_since: self.now,
             pages: None,

@@ -54,7 +54,7 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
             }
         });
         let outbound = outbound(events, why, over.clone());
-        let reader = Reader { api: self.0.clone(), inbound, link, over, end };
+        let reader = Reader { api: self.0.clone(), inbound, link, has_taken_leave: false, over, end };
         self.0.shutdown.spawn_one_of_many("link", reader.run());
         Ok(Response::new(outbound))
     }
@@ -103,6 +103,8 @@ struct Reader {
     api: Api,
     inbound: Streaming<v1::LinkRequest>,
     link: LinkHandle,
+    /// Whether the edge has said that it moves or goes.
+    has_taken_leave: bool,
     over: CancellationToken,
     /// For why the link is over, if that is to be told. Sent or dropped before the driver hears of it.
     end: oneshot::Sender<ServiceError>,
@@ -120,20 +122,25 @@ enum End {
 
 impl Reader {
     async fn run(mut self) {
-        let (end, why) = match self.read().await {
-            End::Theirs(end) => (end, None),
+        let (end, how, why) = match self.read().await {
+            End::Theirs(LinkEnd::Broken) if self.has_taken_leave => {
+                (LinkEnd::Broken, "the edge took its leave", None)
+            }
+            End::Theirs(LinkEnd::Broken) => (LinkEnd::Broken, "broken", None),
+            End::Theirs(LinkEnd::Silent) => (LinkEnd::Silent, "silent", None),
+            End::Theirs(LinkEnd::Ours) => (LinkEnd::Ours, "ended here", None),
             End::Breach(breach) => {
                 tracing::warn!(%breach, edge = %self.link.edge(), "an edge broke the contract");
-                (LinkEnd::Ours, Some(breach))
+                (LinkEnd::Ours, "the edge broke the contract", Some(breach))
             }
-            End::Stopping => (LinkEnd::Ours, Some(ServiceError::Draining)),
+            End::Stopping => (LinkEnd::Ours, "this core is going", Some(ServiceError::Draining)),
         };
         match why {
             // An edge that is gone is told nothing.
             Some(why) => drop(self.end.send(why)),
             None => drop(self.end),
         }
-        tracing::info!(edge = %self.link.edge(), ?end, "a link ended");
+        tracing::info!(edge = %self.link.edge(), how, "a link ended");
         // Nobody is left to be told when the driver has stopped.
         let _ = self.link.closed(end).await;
     }
@@ -152,6 +159,7 @@ impl Reader {
                 Ok(Some(message)) => match LinkUp::try_from(message) {
                     Ok(up) => {
                         let verified = verify(&self.api, &up);
+                        self.has_taken_leave |= matches!(up, LinkUp::Bye { .. });
                         if self.link.up(up, verified).await.is_err() {
                             return End::Stopping;
                         }

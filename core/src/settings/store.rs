@@ -162,7 +162,10 @@ impl StoreTable {
         }
         let mut read = |path, file: &Option<PathBuf>| {
             let file = file.as_deref()?;
-            checks.value(path, &file.display().to_string(), std::fs::read(file))
+            let read = std::fs::read(file).map_err(|error| error.to_string());
+            let is_empty = |text: &Vec<u8>| text.trim_ascii().is_empty();
+            let read = if read.as_ref().is_ok_and(is_empty) { Err("is empty".to_owned()) } else { read };
+            checks.value(path, &file.display().to_string(), read)
         };
         let password = read("store.password_file", &self.password_file);
         let sentinel_password = read("store.sentinel_password_file", &self.sentinel_password_file);

@@ -2,10 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use presence_model::lease::Shard;
 use presence_model::time::Mono;
 
 use crate::limits::STORE_FAULT_TOLD_EVERY;
-use crate::store::StoreFault;
+use crate::store::{Outcome, StoreFault};
 
 /// What is to be said after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,16 @@ impl Failing {
             }
             None | Some(_) => Word::Nothing,
         }
+    }
+}
+
+/// Says that silence proves nothing in a shard for a while, and why. Only who found it out is answered so.
+pub(super) fn note_turn(shard: Option<Shard>, answer: &Result<Outcome, StoreFault>) {
+    if let (Some(shard), Ok(Outcome::Turn(turn))) = (shard, answer)
+        && let (true, Some(hold)) = (turn.new_hold, turn.hold)
+    {
+        let (cause, epoch) = (hold.cause.as_str(), turn.epoch);
+        tracing::warn!(%shard, cause, %epoch, "a hold begins: for one lease nobody ends by silence");
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::store_log::StoreLog;
+use super::store_log::{StoreLog, note_turn};
 use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
 use crate::driver::{
     Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
@@ -20,7 +20,7 @@ use crate::driver::{
 };
 use crate::limits::{DRIVER_INPUTS_A_TURN, SHED_TOLD_EVERY};
 use crate::metrics::{CoreMetrics, reason_of, verb};
-use crate::store::{LeaseStore, Outcome, StoreFault};
+use crate::store::{Command as StoreCommand, LeaseStore, Outcome, StoreFault};
 
 type Answering = oneshot::Sender<Result<Answer, QueryRefusal>>;
 type StoreReply = (StoreOp, Result<Outcome, StoreFault>);
@@ -188,6 +188,8 @@ impl DriverTask {
             Effect::Store(op, command) => {
                 let started = self.clock.now();
                 let verb = verb(&command);
+                let turned =
+                    if let StoreCommand::Turn { shard, .. } = &command { Some(*shard) } else { None };
                 let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
                 let store_log = Arc::clone(&self.store_log);
                 let reply = self.store.execute(command);
@@ -196,6 +198,7 @@ impl DriverTask {
                     let now = clock.now();
                     metrics.store_answered(verb, now.since(started), reply.as_ref().err());
                     store_log.note(verb, reply.as_ref().err(), now);
+                    note_turn(turned, &reply);
                     (op, reply)
                 }
                 .boxed();

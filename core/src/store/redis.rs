@@ -25,6 +25,7 @@ mod tail;
 mod turn;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -32,12 +33,14 @@ use presence_model::id::Roster;
 use presence_model::lease::Shard;
 use presence_model::limits::SHARDS_MAX;
 use presence_model::time::StoreTime;
+use presence_runtime::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use redis::Cmd;
+use tokio::sync::Notify;
 
 use self::arguments::Arguments;
-use self::checks::{FirstStart, start_checks};
+use self::checks::{FirstStart, check_layout, start_checks};
 use self::fault::fault;
 use self::keys::{Keys, region_name};
 use self::lanes::Lanes;
@@ -66,6 +69,8 @@ struct Inner {
     rng: Mutex<StdRng>,
     last_tail: Mutex<LastTail>,
     walks: Mutex<Walks>,
+    /// Told of each new epoch.
+    epochs: Notify,
 }
 
 impl RedisStore {
@@ -84,8 +89,28 @@ impl RedisStore {
             rng: Mutex::new(StdRng::seed_from_u64(settings.seed)),
             last_tail: Mutex::default(),
             walks: Mutex::default(),
+            epochs: Notify::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Writes how the data are laid out again, every so often and at each new epoch: a store that lost its data lost
+    /// that too, and the next core to start would lay them out as it was told. Ends when somebody has laid them
+    /// out otherwise.
+    pub async fn keep_layout(&self, clock: &Clock, every: Duration) -> RedisRefusal {
+        let Inner { lanes, keys, shards, epochs, .. } = &*self.inner;
+        loop {
+            tokio::select! {
+                biased;
+                () = epochs.notified() => {}
+                () = clock.sleep(every) => {}
+            }
+            let checked = check_layout(&lanes.scripts, keys, *shards, FirstStart::Fix).await;
+            // Whatever cannot be done now is said where leases are kept, and tried again.
+            if let Err(refusal @ (RedisRefusal::Shards { .. } | RedisRefusal::Layout(_))) = checked {
+                return refusal;
+            }
+        }
     }
 
     /// What [`RedisStore::connect`] would say; writes nothing.

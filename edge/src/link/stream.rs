@@ -99,10 +99,12 @@ async fn carry_link(
 ) -> Result<(), End> {
     let CoreAddress { url, address } = core;
     let channel = rpc::connect_at(network, (url, address.as_deref()), &ClientSettings::default()).await?;
-    tracing::info!(core = %url, ?address, link = %hello.link, "linking");
+    let (at, link) = (address.as_deref().unwrap_or_default(), hello.link);
+    tracing::info!(core = %url, at, %link, "linking");
     let messages = tokio_stream::once(hello_request(hello)).chain(ReceiverStream::new(up).map(Into::into));
     let mut down = EdgeServiceClient::new(channel.clone()).link(messages).await?.into_inner();
     is_linked.store(true, Ordering::Relaxed);
+    tracing::info!(core = %url, at, %link, "linked");
     ends.say(What::LinkUp(channel)).await?;
     read(&mut down, ends, |message| LinkDown::try_from(message).map(Input::Link)).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
 use presence_core::store::memory::Tampering;
-use presence_core::store::{AuditPlace, Command, HistoryOutcome, Outcome, TurnOutcome};
+use presence_core::store::{AuditPlace, Command, CommitOutcome, HistoryOutcome, Outcome, TurnOutcome};
 use presence_model::hold::HoldCause;
 use presence_model::id::Roster;
 use presence_model::profile::Status;
@@ -89,7 +89,7 @@ pub async fn the_next_commit_finds_what_was_left_half_way(bench: &Bench) -> anyh
     bench.tamper(Tampering::SpoilHistory(bench.shard)).await;
     ensure!(bench.commit_in(before.epoch, &bench.roster, vec![change.clone()]).await.is_err());
     let outcome = bench.commit_in(before.epoch, &bench.roster, vec![change]).await?;
-    let presence_core::store::CommitOutcome::Epoch { current } = outcome else { bail!("{outcome:?}") };
+    let CommitOutcome::Epoch { current } = outcome else { bail!("{outcome:?}") };
     ensure!(current > before.epoch, "{current:?}");
     bench.is_whole().await?;
     bench.goes_on(&bench.person("bob"), 1).await
@@ -131,6 +131,73 @@ pub async fn a_torn_roster_is_found_and_made_whole(bench: &Bench) -> anyhow::Res
     bench.goes_on(&bench.person("dan"), 0).await
 }
 
+/// What a commit needs of a roster is gone, or is of another kind: it changes nothing, and all is made whole of the
+/// records. Whoever has none any more loses the lease with it, so that the edge joins again while the hold lasts.
+pub async fn a_commit_that_finds_a_hand_is_refused(bench: &Bench) -> anyhow::Result<()> {
+    let roster = || bench.roster.clone();
+    let garbled = bench.person("bob").user;
+    let hands: [(Tampering, &[&str]); 4] = [
+        (Tampering::LoseFirst(roster()), &["ann", "bob"]),
+        (Tampering::GarbleRecord(roster(), garbled), &["ann"]),
+        (Tampering::LoseRoster(roster()), &[]),
+        (Tampering::SpoilRoster(roster()), &[]),
+    ];
+    for (hand, left) in hands {
+        let [ann, bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
+        let before = bench.sweep().await?;
+        bench.tamper(hand.clone()).await;
+        ensure!(bench.torn().await? == [roster()], "{hand:?} is not found");
+        let join = bob.joins(&unread(&bob.user), bench.now().await?);
+        let outcome = bench.commit_in(before.epoch, &bench.roster, vec![join]).await?;
+        let CommitOutcome::Epoch { current } = outcome else { bail!("{hand:?}: {outcome:?}") };
+        ensure!(current > before.epoch, "{current:?}");
+        bench.is_whole().await?;
+        ensure!(bench.torn().await?.is_empty(), "{hand:?}: still torn");
+        ensure!(
+            bench.summary().await?.count == left.len() as u64,
+            "{hand:?}: {}",
+            bench.summary().await?.count
+        );
+        for person in [&ann, &bob] {
+            let stays = left.contains(&person.user.as_str());
+            ensure!(
+                bench.lease(person.lease).await?.is_some() == stays,
+                "{hand:?}: lease of {}",
+                person.user
+            );
+            if stays {
+                bench.dismiss(person).await?;
+            }
+        }
+    }
+    bench.goes_on(&bench.person("dan"), 0).await
+}
+
+/// Nothing is read of a roster that has lost what all of it has: it would be wrong.
+pub async fn a_roster_without_position_and_digest_is_not_read(bench: &Bench) -> anyhow::Result<()> {
+    bench.bring_named("ann").await?;
+    let before = bench.sweep().await?;
+    bench.tamper(Tampering::LoseFirst(bench.roster.clone())).await;
+    ensure!(bench.summary().await.is_err(), "counted");
+    ensure!(bench.load(PORTION).await.is_err(), "loaded");
+    ensure!(bench.distrust().await?);
+    bench.made_whole(&before).await?;
+    ensure!(bench.summary().await?.count == 1);
+    Ok(())
+}
+
+/// A digest that is not that of the members is found where it is looked for: by whoever loaded all of them.
+pub async fn a_digest_that_fits_nobody_is_distrusted(bench: &Bench) -> anyhow::Result<()> {
+    let ann = bench.bring_named("ann").await?;
+    ensure!(!bench.distrust().await?, "before anybody's hand");
+    let before = bench.sweep().await?;
+    bench.tamper(Tampering::GarbleDigest(bench.roster.clone())).await;
+    ensure!(bench.distrust().await?);
+    bench.made_whole(&before).await?;
+    ensure!(bench.lease(ann.lease).await?.is_some(), "who was there keeps the lease");
+    bench.goes_on(&bench.person("bob"), 1).await
+}
+
 /// A record that was lost tears its roster, until the lease is disowned.
 pub async fn a_roster_that_was_mended_is_not_torn(bench: &Bench) -> anyhow::Result<()> {
     let ann = bench.bring_named("ann").await?;
@@ -152,10 +219,12 @@ pub async fn a_roster_that_was_mended_is_not_torn(bench: &Bench) -> anyhow::Resu
 /// and commits go on.
 pub async fn a_shard_that_lost_its_own_hash_goes_on(bench: &Bench) -> anyhow::Result<()> {
     let [ann, _bob] = [bench.bring_named("ann").await?, bench.bring_named("bob").await?];
-    let before = bench.sweep().await?;
-    bench.tamper(Tampering::LoseShard(bench.shard)).await;
-    ensure!(bench.summary().await.is_err(), "read while nobody vouches for it");
-    bench.made_whole(&before).await?;
-    ensure!(bench.lease(ann.lease).await?.is_some());
+    for hand in [Tampering::LoseShard(bench.shard), Tampering::SpoilShard(bench.shard)] {
+        let before = bench.sweep().await?;
+        bench.tamper(hand.clone()).await;
+        ensure!(bench.summary().await.is_err(), "{hand:?}: read while nobody vouches for it");
+        bench.made_whole(&before).await?;
+        ensure!(bench.lease(ann.lease).await?.is_some(), "{hand:?}");
+    }
     bench.goes_on(&bench.person("cid"), 2).await
 }

@@ -328,6 +328,21 @@ fn by_hand(tampering: Tampering) -> (Shard, String, &'static str, Vec<String>) {
             let entry = format!("{}\0\0{}", roster.room.as_str(), roster.region.as_str());
             (shard_of(&roster, SHARDS), ":rooms".to_owned(), "ZREM", vec![entry])
         }
+        Tampering::LoseFirst(roster) => {
+            (shard_of(&roster, SHARDS), of("roster", &roster), "HDEL", vec!["#".to_owned()])
+        }
+        Tampering::GarbleRecord(roster, user) => {
+            let record = vec![format!("@{}", user.as_str()), "no record".to_owned()];
+            (shard_of(&roster, SHARDS), of("roster", &roster), "HMSET", record)
+        }
+        Tampering::GarbleDigest(roster) => {
+            let first = vec!["#".to_owned(), "1 00000000000000ff 0 0".to_owned()];
+            (shard_of(&roster, SHARDS), of("roster", &roster), "HMSET", first)
+        }
+        Tampering::SpoilRoster(roster) => {
+            (shard_of(&roster, SHARDS), of("roster", &roster), "SET", vec!["spoiled".to_owned()])
+        }
+        Tampering::SpoilShard(shard) => (shard, String::new(), "SET", vec!["spoiled".to_owned()]),
         Tampering::LoseShard(shard) => (shard, String::new(), "DEL", vec![]),
         Tampering::SpoilHistory(shard) => (shard, ":history".to_owned(), "SET", vec!["spoiled".to_owned()]),
     }

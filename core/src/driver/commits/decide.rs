@@ -39,7 +39,9 @@ impl Driver {
             Ok(Outcome::Members { now, position, members }) if members.len() == batch.len() => {
                 (now, position, members)
             }
-            Ok(_) | Err(StoreFault::Unknown) => return self.try_again(roster, batch),
+            Ok(_) | Err(StoreFault::Unknown | StoreFault::HalfDone(_)) => {
+                return self.try_again(roster, batch);
+            }
             Err(StoreFault::Unavailable(_) | StoreFault::ReadOnly) => return self.store_away(roster, batch),
         };
         let (mut changes, mut decided) = (Vec::new(), Vec::new());

@@ -35,7 +35,7 @@ impl Driver {
                 self.transitions.forget(roster);
                 self.try_again(roster, batch.into_iter().map(|decided| decided.waiting).collect());
             }
-            Err(StoreFault::Unknown) => {
+            Err(StoreFault::Unknown | StoreFault::HalfDone(_)) => {
                 self.log_in_doubt(roster);
                 let in_doubt = |decided: Decided| Waiting { in_doubt: true, ..decided.waiting };
                 self.try_again(roster, batch.into_iter().map(in_doubt).collect());

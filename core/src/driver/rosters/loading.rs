@@ -202,12 +202,27 @@ impl Driver {
         match copy.replica.page(page, self.now) {
             Applied::Shown(_) => {
                 let shard = copy.shard;
+                copy.suspected = false;
                 if !self.sweep.knows(shard, position.epoch) {
                     self.sweep.hurry(shard, self.now);
                 }
                 self.get_in_step(roster);
             }
-            Applied::Known | Applied::Gap | Applied::Differs => self.load_later(roster),
+            Applied::Differs => {
+                self.suspect(roster);
+                self.load_later(roster);
+            }
+            Applied::Known | Applied::Gap => self.load_later(roster),
+        }
+    }
+
+    /// What was loaded has not the digest that is stored: somebody's hand, to be judged where it is stored. Asked
+    /// once, since it costs as much as the roster is long, until a load succeeds.
+    fn suspect(&mut self, roster: &Roster) {
+        let Some(copy) = self.rosters.copies.get_mut(roster) else { return };
+        if !std::mem::replace(&mut copy.suspected, true) {
+            let shard = copy.shard;
+            self.ask(Command::Distrust { roster: roster.clone() }, Pending::Distrust(shard));
         }
     }
 

@@ -237,3 +237,42 @@ fn a_torn_roster_is_made_whole_in_a_new_epoch_and_nobody_is_seen_to_leave() {
     world.run(secs(60));
     assert_eq!(world.watchers[&watch].saw, ["+ann"]);
 }
+
+#[test]
+fn a_commit_into_a_roster_that_lost_its_records_ends_nobody() {
+    for hand in [Tampering::LoseRoster(roster("r")), Tampering::LoseFirst(roster("r"))] {
+        let mut world = World::new();
+        let edge = world.edge(0);
+        let watch = world.watch(0, 1);
+        let first = world.join(edge, "ann", 1);
+        world.run(secs(20));
+        world.tamper(hand.clone());
+        world.join(edge, "bob", 1);
+        world.run(secs(16));
+        let is_lost = world.edges[edge].unknown.contains(&first.lease);
+        assert_eq!(is_lost, hand == Tampering::LoseRoster(roster("r")), "{hand:?}");
+        if is_lost {
+            world.rejoin(edge, "ann", &first).unwrap();
+        }
+        world.run(secs(120));
+        assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob"], "{hand:?}");
+    }
+}
+
+#[test]
+fn a_digest_that_is_nobodys_is_found_by_whoever_loads_it() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.tamper(Tampering::GarbleDigest(roster("r")));
+    let other = world.watch(1, 2);
+    world.run(secs(3));
+    assert_eq!(world.mended(), [(Finding::Torn, 1)], "asked for once");
+    world.run(secs(60));
+    assert_eq!(
+        (&*world.watchers[&watch].saw, &*world.watchers[&other].saw),
+        (&["+ann".to_owned()][..], &["+ann".to_owned()][..])
+    );
+}

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use presence_model::digest::Digest;
 use presence_model::id::{Incarnation, RegionId, RoomId, Roster, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::time::StoreTime;
@@ -28,6 +29,16 @@ pub enum Tampering {
     LoseEntry(Roster),
     /// Everything of a roster but its members' names is removed; their leases stay.
     LoseRoster(Roster),
+    /// What all of a roster has is removed: position and digest. Its members stay.
+    LoseFirst(Roster),
+    /// A record becomes something that is none.
+    GarbleRecord(Roster, UserId),
+    /// The digest of a roster becomes one that its members do not have.
+    GarbleDigest(Roster),
+    /// A key of another type stands in the place of a roster's records.
+    SpoilRoster(Roster),
+    /// A key of another type stands in the place of what a shard knows of itself.
+    SpoilShard(Shard),
     /// What a shard knows of itself is removed: epoch, count of commits, turn, hold.
     LoseShard(Shard),
     /// The next commit of a shard is refused when half of it is written.
@@ -129,11 +140,27 @@ impl ShardState {
 
     /// Vouches no more if a roster is torn; whether it is.
     pub(super) fn distrust(&mut self, roster: &Roster) -> bool {
-        let was_torn = self.is_settled() && self.rosters.get(roster).is_some_and(|roster| roster.torn);
+        let Some((name, state)) = self.rosters.get_key_value(roster) else { return false };
+        let was_torn = self.is_settled() && !state.fits();
         if was_torn {
-            self.unsettle();
+            self.open(Arc::clone(name));
         }
         was_torn
+    }
+
+    /// Makes a roster anew of its records. Leases that none of them names go: their edges hear that they are
+    /// unknown, and join again while the hold lasts.
+    pub(super) fn make_whole(&mut self, name: &Arc<Roster>) {
+        if let Some(roster) = self.rosters.get_mut(name) {
+            roster.mend();
+        }
+        let unnamed: Vec<LeaseId> = self
+            .leases
+            .walk(None)
+            .filter(|(_, id, lease)| lease.roster == *name && !self.is_named(*id, lease))
+            .map(|(_, id, _)| id)
+            .collect();
+        unnamed.into_iter().for_each(|id| self.leases.remove(id));
     }
 
     fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
@@ -164,13 +191,29 @@ impl ShardState {
                     roster.torn = true;
                 }
             }
-            Tampering::LoseRoster(roster) => {
+            Tampering::LoseRoster(roster) | Tampering::SpoilRoster(roster) => {
                 let (name, mut state) = self.take(&roster, now);
                 state.members.clear();
-                state.torn = true;
+                (state.torn, state.headless) = (true, true);
                 self.put(name, state);
             }
-            Tampering::LoseShard(_) => {
+            Tampering::LoseFirst(roster) => {
+                if let Some(roster) = self.rosters.get_mut(&roster) {
+                    (roster.torn, roster.headless) = (true, true);
+                }
+            }
+            Tampering::GarbleRecord(roster, user) => {
+                let (name, mut state) = self.take(&roster, now);
+                state.members.remove(&user);
+                (state.torn, state.headless) = (true, true);
+                self.put(name, state);
+            }
+            Tampering::GarbleDigest(roster) => {
+                if let Some(roster) = self.rosters.get_mut(&roster) {
+                    roster.digest = roster.digest.plus(Digest(1));
+                }
+            }
+            Tampering::LoseShard(_) | Tampering::SpoilShard(_) => {
                 self.commits = 0;
                 self.unsettle();
             }
@@ -211,11 +254,17 @@ impl Data {
     fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
         let shard = match &tampering {
             Tampering::LoseLease(lease) | Tampering::Stray(lease, _) => lease.shard(),
-            Tampering::LoseShard(shard) | Tampering::SpoilHistory(shard) => *shard,
+            Tampering::LoseShard(shard) | Tampering::SpoilShard(shard) | Tampering::SpoilHistory(shard) => {
+                *shard
+            }
             Tampering::LoseRecord(roster, _)
             | Tampering::LoseNames(roster)
             | Tampering::LoseEntry(roster)
-            | Tampering::LoseRoster(roster) => shard_of(roster, self.settings.shards),
+            | Tampering::LoseRoster(roster)
+            | Tampering::LoseFirst(roster)
+            | Tampering::GarbleRecord(roster, _)
+            | Tampering::GarbleDigest(roster)
+            | Tampering::SpoilRoster(roster) => shard_of(roster, self.settings.shards),
         };
         if let Some(state) = self.shards.get_mut(usize::from(shard.0)) {
             state.tamper(tampering, now);

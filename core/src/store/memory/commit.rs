@@ -29,6 +29,12 @@ impl ShardState {
         let before = self.position(&commit.roster);
         let is_known = self.rosters.contains_key(&commit.roster);
         let (name, mut roster) = self.take(&commit.roster, now);
+        if roster.headless {
+            self.put(Arc::clone(&name), roster);
+            self.open(name);
+            self.settle(Some(commit.epoch), now, rng);
+            return CommitOutcome::Epoch { current: self.epoch };
+        }
         let revision = before.revision.next();
         let mut refused = Vec::new();
         let mut applied = Vec::new();

@@ -107,7 +107,7 @@ impl Data {
         let outcome = state.commit(commit, now, rng);
         if std::mem::take(&mut state.spoiled) {
             state.unsettle();
-            return Err(StoreFault::Unknown);
+            return Err(StoreFault::HalfDone("spoiled".to_owned()));
         }
         if let CommitOutcome::Applied { .. } = outcome {
             for (user, was) in before {

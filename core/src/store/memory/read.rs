@@ -11,6 +11,7 @@ use presence_model::record::MemberRead;
 use presence_model::time::StoreTime;
 
 use super::Data;
+use super::roster::RosterState;
 use super::shard::ShardState;
 use crate::store::{Outcome, StoreFault};
 
@@ -64,6 +65,7 @@ impl ShardState {
             let (members, more, digest) = (Vec::new(), false, Digest::default());
             return Ok(Outcome::Page { now, position, members, more, digest });
         };
+        state.readable()?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = state.members.range((start, Bound::Unbounded));
         let members: Vec<(_, Revision)> = rest
@@ -78,6 +80,7 @@ impl ShardState {
     pub(super) fn summary(&self, roster: &Roster, now: StoreTime) -> Result<Outcome, StoreFault> {
         self.readable()?;
         let state = self.rosters.get(roster);
+        state.map_or(Ok(()), RosterState::readable)?;
         Ok(Outcome::Summary {
             now,
             position: self.position(roster),

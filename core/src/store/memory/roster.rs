@@ -11,7 +11,7 @@ use presence_model::position::Revision;
 use presence_model::record::{Record, Tombstone};
 use presence_model::time::StoreTime;
 
-use crate::store::Retention;
+use crate::store::{Retention, StoreFault, torn};
 
 /// A record with the revision that last touched it and what it adds to the digest.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub(super) struct RosterState {
     pub(super) floor: Revision,
     /// A record was lost without a commit: the digest is not that of the members.
     pub(super) torn: bool,
+    /// What all of it has was lost: position and digest.
+    pub(super) headless: bool,
     /// When it lost its last member, or came to be without one.
     pub(super) emptied: StoreTime,
     tombstones: BTreeMap<UserId, BTreeMap<SessionId, (StoreTime, Tombstone)>>,
@@ -49,6 +51,7 @@ impl RosterState {
             history: VecDeque::new(),
             floor,
             torn: false,
+            headless: false,
             emptied: now,
             tombstones: BTreeMap::new(),
             ended: BTreeSet::new(),
@@ -58,7 +61,23 @@ impl RosterState {
     /// Makes the digest that of the members again.
     pub(super) fn mend(&mut self) {
         self.torn = false;
-        self.digest = self.members.values().map(|stored| stored.digest).fold(Digest::default(), Digest::plus);
+        self.headless = false;
+        self.digest = self.digest_of_all();
+    }
+
+    /// Whether its digest is that of its members.
+    pub(super) fn fits(&self) -> bool {
+        !self.torn && self.digest == self.digest_of_all()
+    }
+
+    fn digest_of_all(&self) -> Digest {
+        self.members.values().map(|stored| stored.digest).fold(Digest::default(), Digest::plus)
+    }
+
+    /// # Errors
+    /// What all of it has was lost, and what is told of it would be wrong.
+    pub(super) fn readable(&self) -> Result<(), StoreFault> {
+        if self.headless { Err(torn()) } else { Ok(()) }
     }
 
     pub(super) fn tombstone(&self, user: &UserId, session: &SessionId) -> Option<&Tombstone> {

@@ -53,6 +53,8 @@ pub(super) struct ShardState {
     hold: Option<HoldState>,
     /// The next commit is refused half-way.
     pub(super) spoiled: bool,
+    /// What nothing vouches for until it was made whole.
+    open: Option<Arc<Roster>>,
 }
 
 impl ShardState {
@@ -81,12 +83,19 @@ impl ShardState {
             turn: TurnState::new(now),
             hold: None,
             spoiled: false,
+            open: None,
         }
     }
 
     /// The server changed under the data: the epoch does not vouch for it any more.
     pub(super) fn unsettle(&mut self) {
         self.standing = Standing::Changed;
+    }
+
+    /// Somebody's hand was seen on a roster: the next turn or commit makes it whole, in a new epoch.
+    pub(super) fn open(&mut self, roster: Arc<Roster>) {
+        self.open = Some(roster);
+        self.unsettle();
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -121,6 +130,9 @@ impl ShardState {
             if roster.torn {
                 roster.mend();
             }
+        }
+        if let Some(name) = self.open.take() {
+            self.make_whole(&name);
         }
         self.start_hold(HoldCause::StoreChanged, now);
         true

@@ -4,7 +4,8 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, from_redis_value
 
 use super::keys::Keys;
 use super::lanes::{Lane, Lanes};
-use super::settings::{RedisSettings, TlsFiles};
+use super::script::PROBE;
+use super::settings::{RedisSettings, TlsFiles, Topology};
 use presence_model::lease::Shard;
 
 /// Number of the layout of keys: another one is not read.
@@ -33,6 +34,9 @@ pub enum RedisRefusal {
     /// Takes no writes.
     #[error("the store is a read-only replica: give the address of its master, or of its Sentinels")]
     Replica,
+    /// The URL names another kind of servers.
+    #[error("store.url and the servers do not fit: {0}")]
+    Topology(String),
     /// Forgets leases when memory is short.
     #[error(
         "the store's maxmemory-policy is {0}: set it to noeviction, or leases vanish when memory is short"
@@ -49,6 +53,9 @@ pub enum RedisRefusal {
     /// Its data are of another layout.
     #[error("the store's data have layout {0}, and this release reads layout {LAYOUT}")]
     Layout(String),
+    /// A key of ours is something else.
+    #[error("the store has something else than a hash at {0}: remove it, or give another store.prefix")]
+    Foreign(String),
     /// Certificates, or other settings that the client library does not take.
     #[error("the settings of the store are not good: {0}")]
     Settings(String),
@@ -108,7 +115,25 @@ pub(super) async fn connect(settings: &RedisSettings) -> Result<Lanes, RedisRefu
             return Err(RedisRefusal::Tls(words.to_owned()));
         }
     }
-    Err(error.into())
+    Err(match (error.into(), &settings.topology) {
+        (RedisRefusal::Unreachable(why) | RedisRefusal::Settings(why), Topology::Cluster { nodes })
+            if why.contains("cluster support disabled") =>
+        {
+            RedisRefusal::Topology(format!(
+                "redis+cluster:// is for a Cluster, and {} is none",
+                nodes.join(", ")
+            ))
+        }
+        (
+            RedisRefusal::Unreachable(why) | RedisRefusal::Settings(why),
+            Topology::Sentinel { sentinels, .. },
+        ) if why.contains("not point to a sentinel") => {
+            let sentinels = sentinels.join(", ");
+            RedisRefusal::Topology(format!("redis+sentinel:// is for Sentinels, and {sentinels} is none"))
+        }
+        (RedisRefusal::Unreachable(why), topology) => RedisRefusal::Unreachable(format!("{topology}: {why}")),
+        (refusal, _) => refusal,
+    })
 }
 
 /// What becomes of data that do not say yet how they are laid out.
@@ -134,13 +159,26 @@ pub(super) async fn start_checks(
             let info = text(lanes.scripts.run_on(&key, &words(&["INFO"])).await?)?;
             let run = field(&info, "run_id").unwrap_or_default().to_owned();
             if !seen.contains(&run) {
+                check_mode(&info, &settings.topology)?;
                 check_server(&info)?;
                 seen.push(run);
             }
         }
         try_permissions(lanes, &keys, shard).await?;
     }
-    check_meta(&lanes.scripts, &keys, settings.shards, first).await
+    check_layout(&lanes.scripts, &keys, settings.shards, first).await
+}
+
+fn check_mode(info: &str, topology: &Topology) -> Result<(), RedisRefusal> {
+    match (field(info, "redis_mode"), topology) {
+        (Some("sentinel"), _) => Err(RedisRefusal::Topology(format!(
+            "{topology} is a Sentinel, and redis+sentinel:// is for those"
+        ))),
+        (Some("cluster"), Topology::Standalone { .. } | Topology::Sentinel { .. }) => Err(
+            RedisRefusal::Topology(format!("{topology} is of a Cluster, and redis+cluster:// is for those")),
+        ),
+        (Some(_) | None, _) => Ok(()),
+    }
 }
 
 fn check_server(info: &str) -> Result<(), RedisRefusal> {
@@ -183,18 +221,33 @@ async fn try_permissions(lanes: &Lanes, keys: &Keys, shard: Shard) -> Result<(),
         }
     }
     lanes.scripts.run_on(&key, &words(&["TIME"])).await?;
-    Ok(())
+    let refused = PROBE.run(&lanes.scripts, &keys.probe(shard), &[]).await?;
+    let refused: Vec<String> = from_redis_value(refused).map_err(|error| unreachable(&error))?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(RedisRefusal::Permission(format!("it may not run {}", refused.join(", "))))
 }
 
-async fn check_meta(lane: &Lane, keys: &Keys, shards: u16, first: FirstStart) -> Result<(), RedisRefusal> {
+/// Holds the layout of the data against the settings.
+pub(super) async fn check_layout(
+    lane: &Lane,
+    keys: &Keys,
+    shards: u16,
+    first: FirstStart,
+) -> Result<(), RedisRefusal> {
     let meta = keys.meta();
     let given = shards.to_string();
+    let foreign = |error: RedisError| match error.code() {
+        Some("WRONGTYPE") => RedisRefusal::Foreign(meta.clone()),
+        Some(_) | None => error.into(),
+    };
     if first == FirstStart::Fix {
         for (name, value) in [("layout", LAYOUT), ("shards", &given)] {
-            lane.run(&words(&["HSETNX", &meta, name, value])).await?;
+            lane.run(&words(&["HSETNX", &meta, name, value])).await.map_err(foreign)?;
         }
     }
-    let stored = lane.run(&words(&["HMGET", &meta, "layout", "shards"])).await?;
+    let stored = lane.run(&words(&["HMGET", &meta, "layout", "shards"])).await.map_err(foreign)?;
     let (layout, stored): (Option<String>, Option<String>) =
         from_redis_value(stored).map_err(|error| RedisRefusal::Layout(error.to_string()))?;
     match (layout, stored) {
@@ -211,7 +264,11 @@ fn words(words: &[&str]) -> Cmd {
 }
 
 fn text(value: Value) -> Result<String, RedisRefusal> {
-    from_redis_value(value).map_err(|error| RedisRefusal::Unreachable(error.to_string()))
+    from_redis_value(value).map_err(|error| unreachable(&error))
+}
+
+fn unreachable(error: &impl std::fmt::Display) -> RedisRefusal {
+    RedisRefusal::Unreachable(error.to_string())
 }
 
 /// A field of `INFO`.

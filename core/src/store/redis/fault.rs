@@ -21,7 +21,10 @@ pub(super) fn fault(error: &RedisError, is_write: bool) -> StoreFault {
     if kind == ErrorKind::Server(ServerErrorKind::ReadOnly) {
         return StoreFault::ReadOnly;
     }
-    let is_answered = matches!(kind, ErrorKind::Server(_) | ErrorKind::Extension) && !is_half_done(error);
+    let is_answered = matches!(kind, ErrorKind::Server(_) | ErrorKind::Extension);
+    if is_write && is_answered && is_half_done(error) {
+        return StoreFault::HalfDone(said(error));
+    }
     // Connections of ours say of everything that was never sent that it was refused.
     let is_unsent = UNSENT.contains(&kind) || error.is_connection_refusal();
     if is_write && !is_answered && !is_unsent {
@@ -92,7 +95,8 @@ mod tests {
             ["WRONGTYPE Operation against a key", &format!("ERR {refused}"), "ERR wrong number of arguments"]
         {
             let error = answered(&format!("{line} {at}"));
-            assert_eq!(fault(&error, true), StoreFault::Unknown, "{line}");
+            let StoreFault::HalfDone(reason) = fault(&error, true) else { panic!("{line}") };
+            assert!(reason.starts_with(line.split(' ').next().unwrap()), "{reason}");
             assert!(matches!(fault(&error, false), StoreFault::Unavailable(_)), "{line}");
         }
         for line in [

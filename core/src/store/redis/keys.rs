@@ -87,6 +87,11 @@ impl Keys {
         format!("{}:revoked", self.prefix)
     }
 
+    /// In front of what is tried at start.
+    pub(super) fn probe(&self, shard: Shard) -> String {
+        format!("{}:probe", self.shard(shard))
+    }
+
     /// What is fixed at the first start.
     pub(super) fn meta(&self) -> String {
         format!("{}:meta", self.prefix)

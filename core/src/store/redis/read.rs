@@ -19,7 +19,7 @@ use super::reader::{Reader, number, unexpected};
 use super::script::{MEMBERS, PAGE, Script};
 use super::turn::hold;
 use super::{Inner, roster_arguments};
-use crate::store::{Outcome, StoreFault};
+use crate::store::{Outcome, StoreFault, torn};
 
 impl Inner {
     pub(super) async fn members(&self, roster: Roster, users: Vec<UserId>) -> Result<Outcome, StoreFault> {
@@ -137,6 +137,7 @@ pub(super) fn settled(answer: redis::Value) -> Result<Reader, StoreFault> {
     match reader.text()?.as_str() {
         "read" => Ok(reader),
         "changed" => Err(changed()),
+        "torn" => Err(torn()),
         other => Err(unexpected(other)),
     }
 }

@@ -98,7 +98,7 @@ scripts! {
     /// Removes leases that no record names.
     DISOWN = [COMMON, DIGEST, NAMED, include_str!("scripts/disown.lua")];
     /// Lets no epoch vouch for a torn roster.
-    DISTRUST = [COMMON, NAMED, include_str!("scripts/distrust.lua")];
+    DISTRUST = [COMMON, DIGEST, NAMED, include_str!("scripts/distrust.lua")];
     /// Shortens the leases of a lost edge.
     LOSE = [COMMON, include_str!("scripts/lose.lua")];
     /// Writes a link number into a shard.
@@ -121,6 +121,8 @@ scripts! {
     UNLIST = [include_str!("scripts/unlist.lua")];
     /// A page of a sorted set.
     LISTING = [include_str!("scripts/listing.lua")];
+    /// Which commands are refused to the user.
+    PROBE = [include_str!("scripts/probe.lua")];
     /// Revokes.
     REVOKE = [include_str!("scripts/revoke.lua")];
 }
@@ -130,6 +132,22 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn every_command_of_a_script_is_probed() {
+        let commands = |text: &str, call: &str| -> BTreeSet<String> {
+            let calls = text.split(call).skip(1).filter_map(|rest| rest.split('\'').next());
+            calls.map(str::to_owned).collect()
+        };
+        let probed = commands(&PROBE.text, "may('");
+        for (name, script) in all() {
+            for call in ["redis.call('", "redis.pcall('", "try('"] {
+                for command in commands(&script.text, call) {
+                    assert!(probed.contains(&command), "{command} of {name}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn each_script_has_its_own_hash_and_says_what_it_answers() {

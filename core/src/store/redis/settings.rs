@@ -31,6 +31,19 @@ pub enum Topology {
     },
 }
 
+/// Where it is looked for.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standalone { server } => f.write_str(server),
+            Self::Sentinel { sentinels, master } => {
+                write!(f, "{master:?} of the Sentinels at {}", sentinels.join(", "))
+            }
+            Self::Cluster { nodes } => write!(f, "the Cluster at {}", nodes.join(", ")),
+        }
+    }
+}
+
 /// A password: never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);

@@ -37,6 +37,9 @@ impl Inner {
         let (mine, turn, now, epoch) = (reader.flag()?, reader.number()?, reader.time()?, reader.epoch()?);
         let hold = hold(&mut reader)?;
         let (new_hold, swept) = (reader.flag()?, Some(reader.time()?));
+        if hold.is_some_and(|hold| new_hold && hold.cause == HoldCause::StoreChanged) {
+            self.epochs.notify_one();
+        }
         self.note_place(shard, epoch, reader.number()?);
         let mut due = Vec::new();
         while !reader.is_done() {

@@ -15,9 +15,17 @@ end
 
 local looked_at, torn = {}, {}
 local function look_whole(entry)
-  if looked_at[entry] then return end
-  looked_at[entry] = true
-  if is_torn(entry) then torn[#torn + 1] = entry end
+  if looked_at[entry] ~= nil then return end
+  looked_at[entry] = is_torn(entry)
+  if looked_at[entry] then torn[#torn + 1] = entry end
+end
+
+-- A record that is none is nobody's: what is made of its roster is made of the others.
+local function need_record(entry, record)
+  if record and not parts_of(record) and not looked_at[entry] then
+    looked_at[entry] = true
+    torn[#torn + 1] = entry
+  end
 end
 
 -- A page of ZSCAN may be a little longer than asked for, and comes whole from a short set.
@@ -33,14 +41,17 @@ local function strays()
     local region, room, user, entry = owner_of(lease)
     if region then look_whole(entry) end
     local record = region and record_of(region, room, user)
+    if region then need_record(entry, record) end
     if not is_named(record, lease) and not is_held_lease(lease) then found[#found + 1] = lease end
   end
   return page[1], found
 end
 
-local function look_at(found, region, room, users)
+local function look_at(found, entry, users)
+  local region, room = roster_of(entry)
   for _, user in ipairs(users) do
     local record = record_of(region_in_keys(region), room, user)
+    need_record(entry, record)
     for lease in string.gmatch(record and leases_in(record) or '', '%x+') do
       if not deadline_of(lease) and not is_held_lease(lease) then
         for _, part in ipairs({ region, room, user, lease }) do found[#found + 1] = part end
@@ -65,8 +76,8 @@ local function remnants()
     local region, room = roster_of(entry)
     local from = entry == ARGV[2] and after ~= '' and '(' .. after or '-'
     local names = roster_key('names', region_in_keys(region), room)
-    local users = redis.call('ZRANGEBYLEX', names, from, '+', 'LIMIT', 0, left)
-    look_at(found, region, room, users)
+    local users = try('ZRANGEBYLEX', names, from, '+', 'LIMIT', 0, left) or {}
+    look_at(found, entry, users)
     if #users == left then return entry, users[#users], found end
     left = left - #users - 1
   end

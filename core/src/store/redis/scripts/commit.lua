@@ -58,6 +58,24 @@ forget(retention, 8, forgotten)
 local roster_hash, names = roster_key('roster', region, room), roster_key('names', region, room)
 local ended, endings = roster_key('ended', region, room), roster_key('endings', region, room)
 local roster = read_roster(region, room)
+
+local records = {}
+local function is_spoiled()
+  if is_headless(roster, region, room) then return true end
+  for i, change in ipairs(changes) do
+    records[i] = redis.call('HGET', roster_hash, '@' .. change.user)
+    if records[i] and not parts_of(records[i]) then return true end
+  end
+  return false
+end
+-- Somebody's hand has been here: all is made whole first, as after a commit that was left half-way.
+if is_spoiled() then
+  left_open = state.open
+  settle(epoch, random, retention)
+  save()
+  return { 'epoch', state.epoch }
+end
+
 local from = roster and roster.revision or number('forgotten', 0)
 local before = revision_of(roster)
 roster = roster or { revision = before, digest = '0000000000000000', last = 0, emptied = now }
@@ -128,8 +146,8 @@ end
 
 local answer = { 'applied', epoch, int(before), int(now) }
 local told, size, seen = {}, 0, {}
-for _, change in ipairs(changes) do
-  local stored = redis.call('HGET', roster_hash, '@' .. change.user)
+for i, change in ipairs(changes) do
+  local stored = records[i]
   -- A member has one value at a revision: a second change of it is decided on an old reading.
   local why = refusal(change, stored) or (seen[change.user] and 'changed') or nil
   if why then

@@ -20,10 +20,19 @@ end
 local LEASES, UNTIL, OWNERS, NOTES = key('leases'), key('until'), key('owners'), key('notes')
 local STEP_MAX, LONGEST_TTL = 1000, 409500
 
+-- What a command answers, or nil if the key is of another type: somebody's hand has been here.
+local function try(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if not string.find(answer.err, '^WRONGTYPE') then error(answer) end
+  return nil
+end
+
 local FIELDS = { 'epoch', 'server', 'commits', 'forgotten', 'dropped', 'bytes', 'holder', 'turn', 'started',
   'kept_until', 'swept', 'unwatched', 'gaps', 'smallest_ttl', 'hold', 'hold_cause', 'open' }
 local state, changed = {}, {}
-for i, value in ipairs(redis.call('HMGET', shard, unpack(FIELDS))) do
+local stored_state = try('HMGET', shard, unpack(FIELDS))
+for i, value in ipairs(stored_state or {}) do
   state[FIELDS[i]] = value
 end
 
@@ -196,17 +205,32 @@ local function pair(first, second)
   return first .. '\255' .. second
 end
 
+local DIGEST = string.rep('%x', 16)
+
 -- A roster's first field: revision, digest, sequence of its last commit, when it was emptied.
 local function read_roster(region, room)
-  local found = redis.call('HGET', roster_key('roster', region, room), '#')
-  if not found then return nil end
-  local revision, digest, last, emptied = string.match(found, '^(%d+) (%x+) (%d+) (%d+)$')
+  local found = try('HGET', roster_key('roster', region, room), '#') or ''
+  local revision, digest, last, emptied = string.match(found, '^(%d+) (' .. DIGEST .. ') (%d+) (%d+)$')
+  if not revision then return nil end
   return { revision = tonumber(revision), digest = digest, last = tonumber(last), emptied = tonumber(emptied) }
 end
 
 local function write_roster(region, room, roster)
   local text = int(roster.revision) .. ' ' .. roster.digest .. ' ' .. int(roster.last) .. ' ' .. int(roster.emptied)
   redis.call('HSET', roster_key('roster', region, room), '#', text)
+end
+
+-- Whether a roster is there without its first field, which no script leaves so: nothing vouches for its digest.
+local function is_headless(roster, region, room)
+  local hash, names = roster_key('roster', region, room), roster_key('names', region, room)
+  return not roster and redis.call('EXISTS', hash, names) > 0
+end
+
+-- Revision, digest and leases of a stored record, or nothing if it is none.
+local function parts_of(stored)
+  local revision, digest, leases = string.match(stored, '^(%d+) (' .. DIGEST .. ') (%S*) ')
+  if not revision or #revision > 15 then return nil end
+  return tonumber(revision), digest, leases
 end
 
 local function revision_of(roster)

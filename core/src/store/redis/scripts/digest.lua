@@ -10,7 +10,8 @@ end
 local function digest_of(region, room)
   local sum, stored = '0000000000000000', redis.call('HGETALL', roster_key('roster', region, room))
   for i = 1, #stored, 2 do
-    if string.sub(stored[i], 1, 1) == '@' then sum = plus(sum, string.match(stored[i + 1], '^%d+ (%x+)'), 1) end
+    local _, digest = parts_of(stored[i + 1])
+    if digest and string.sub(stored[i], 1, 1) == '@' then sum = plus(sum, digest, 1) end
   end
   return sum
 end

@@ -9,20 +9,20 @@ here({ roster_key('roster', region, room), roster_key('ended', region, room) })
 local answer = { 'read', int(now), state.epoch, int(revision_of(read_roster(region, room))) }
 for i = 3, #ARGV do
   local user = ARGV[i]
-  local stored = redis.call('HGET', roster_key('roster', region, room), '@' .. user)
+  local stored = try('HGET', roster_key('roster', region, room), '@' .. user)
   local prefix = #user .. ':' .. user
-  local buried = redis.call('ZRANGEBYLEX', roster_key('ended', region, room), '[' .. prefix, '(' .. prefix .. '\255')
-  local tombstones, leases = {}, {}
+  local buried = try('ZRANGEBYLEX', roster_key('ended', region, room), '[' .. prefix, '(' .. prefix .. '\255') or {}
+  local tombstones, held, _, _, leases = {}, {}, parts_of(stored or '')
   for j, text in ipairs(buried) do tombstones[j] = string.sub(text, #prefix + 1) end
-  for lease in string.gmatch(stored and string.match(stored, '^%d+ %x+ (%S*)') or '', '%x+') do
+  for lease in string.gmatch(leases or '', '%x+') do
     local deadline, in_grace = deadline_of(lease)
     if deadline then
-      leases[#leases + 1] = in_grace and grace_name(lease) or lease
-      leases[#leases + 1] = int(deadline)
+      held[#held + 1] = in_grace and grace_name(lease) or lease
+      held[#held + 1] = int(deadline)
     end
   end
   answer[#answer + 1] = stored or ''
   answer[#answer + 1] = tombstones
-  answer[#answer + 1] = leases
+  answer[#answer + 1] = held
 end
 return answer

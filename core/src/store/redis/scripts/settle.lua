@@ -1,4 +1,8 @@
 -- Epochs and their holds, and making whole again what was left half-way.
+
+-- A shard's hash of another type says nothing, and stands in the way of all that is written there.
+if not stored_state then redis.call('DEL', shard) end
+
 local function start_hold(cause)
   set('hold', int(now))
   set('hold_cause', cause)
@@ -13,6 +17,24 @@ local function need_type(name, type)
   if found ~= type and found ~= 'none' then redis.call('DEL', name) end
 end
 
+-- Removes the leases of a roster that no record of it names: their edges hear that they are unknown, and join again
+-- while the hold lasts.
+local function disown_unnamed(entry)
+  local unnamed, touched, cursor = {}, {}, '0'
+  repeat
+    local page = redis.call('HSCAN', OWNERS, cursor, 'COUNT', 1000)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do
+      local lease = page[2][i]
+      local region, room, user, of = owner_of(lease, page[2][i + 1])
+      if of == entry and not is_named(record_of(region, room, user), lease) then unnamed[#unnamed + 1] = lease end
+    end
+  until cursor == '0'
+  add_edges(touched, unnamed)
+  here(touched)
+  for _, lease in ipairs(unnamed) do remove_lease(lease) end
+end
+
 -- Makes names, digest, position and entry of a roster anew of its records: they say what was decided.
 local function make_whole(entry, retention)
   local region, room = roster_of(entry)
@@ -21,14 +43,12 @@ local function make_whole(entry, retention)
   local touched = {}
   add_roster(touched, region, room)
   here(touched)
-  need_type(hash, 'hash')
-  need_type(roster_key('ended', region, room), 'zset')
-  need_type(roster_key('endings', region, room), 'zset')
+  for kind, type in pairs(TYPES) do need_type(roster_key(kind, region, room), type) end
   local stored, listed, revision = redis.call('HGETALL', hash), {}, number('commits', 0)
   for i = 1, #stored, 2 do
-    local of_record = string.match(stored[i + 1], '^(%d+) %x+ ')
+    local of_record = parts_of(stored[i + 1])
     if string.sub(stored[i], 1, 1) == '@' and of_record then
-      revision = math.max(revision, tonumber(of_record))
+      revision = math.max(revision, of_record)
       listed[#listed + 1] = 0
       listed[#listed + 1] = string.sub(stored[i], 2)
     elseif stored[i] ~= '#' then
@@ -49,6 +69,7 @@ local function make_whole(entry, retention)
     redis.call('ZREM', key('rooms'), entry)
   end
   set_wake(retention, region, room, roster)
+  disown_unnamed(entry)
 end
 
 -- What a script has left half-way vouches for nothing that a commit keeps in step.
