@@ -19,6 +19,7 @@ mod renewals;
 mod revocations;
 mod rosters;
 mod store_ops;
+mod strain;
 mod sweep;
 mod tidying;
 mod transitions;

@@ -36,6 +36,13 @@ pub const ARRIVALS_WAITING_DEFAULT: usize = 10_000;
 pub const ARRIVALS_WAIT_PART: u32 = 3;
 /// And not before they have waited so long, however quick a room's heartbeat: stores pause.
 pub const ARRIVALS_WAIT_LEAST: Duration = Duration::from_secs(1);
+/// Of so many equal steps to that point, counts give way at the first, questions at the second, and changes for
+/// watchers at the third.
+pub const STRAIN_STEPS: u32 = 4;
+/// Shortest span between two counts of a room to one watcher while counts give way.
+pub const COUNT_INTERVAL_STRAINED: Duration = Duration::from_secs(2);
+/// Shortest span between two changes of a room to one watcher while changes give way: what happens meanwhile is one.
+pub const CHANGES_INTERVAL_STRAINED: Duration = Duration::from_secs(1);
 /// No newcomer is told to wait longer than half as long again.
 pub const ARRIVALS_HINT_MOST: Duration = Duration::from_secs(30);
 /// How often it is logged that arrivals are refused; what happens in between is told with the next.

@@ -13,10 +13,7 @@ use presence_model::link::LinkRefusal;
 use rand::Rng as _;
 
 use super::Driver;
-use crate::limits::{
-    ARRIVALS_HINT_MOST, ARRIVALS_PER_SECOND_DEFAULT, ARRIVALS_WAIT_LEAST, ARRIVALS_WAIT_PART,
-    ARRIVALS_WAITING_DEFAULT, RETRY_AFTER,
-};
+use crate::limits::{ARRIVALS_HINT_MOST, ARRIVALS_PER_SECOND_DEFAULT, ARRIVALS_WAITING_DEFAULT, RETRY_AFTER};
 
 /// How many new arrivals are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +67,10 @@ impl Arrivals {
     pub(super) fn shed(&self) -> Shed {
         self.shed
     }
+
+    pub(super) fn limits(&self) -> ArrivalLimits {
+        self.limits
+    }
 }
 
 impl Driver {
@@ -87,8 +88,7 @@ impl Driver {
         let limits = self.arrivals.limits;
         let interval = Duration::from_secs(1) / limits.per_second.max(1);
         let (waits, ahead) = self.commits.wait(roster, self.now);
-        let heartbeat = self.timings_of(&roster.room).heartbeat;
-        if waits >= (heartbeat / ARRIVALS_WAIT_PART).max(ARRIVALS_WAIT_LEAST) {
+        if waits >= self.arrivals_wait_most(roster) {
             self.arrivals.shed.slow += 1;
             // As fast as those ahead were served.
             return Err(self.come_again(returns, waits / ahead.max(1)));

@@ -66,7 +66,7 @@ impl Queries {
 impl Driver {
     /// A question.
     pub(super) fn on_query(&mut self, key: QueryKey, query: Query) {
-        if self.queries.under_way.len() >= QUERIES_MAX {
+        if self.queries.under_way.len() >= QUERIES_MAX || self.gives_way(&query) {
             return self.refuse_query(key);
         }
         let (step, command) = match &query {
@@ -92,7 +92,7 @@ impl Driver {
         self.ask(Command::Summary { roster }, Pending::Summary(key, room));
     }
 
-    fn home(&self, room: &RoomId) -> Roster {
+    pub(super) fn home(&self, room: &RoomId) -> Roster {
         Roster { region: self.settings.region.clone(), room: room.clone() }
     }
 

@@ -17,6 +17,7 @@ mod queries;
 mod refusals;
 mod releases;
 mod silence;
+mod strain;
 mod tidying;
 mod watching;
 mod world;

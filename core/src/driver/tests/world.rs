@@ -414,6 +414,14 @@ impl World {
         self.answer(key)
     }
 
+    /// Whether a core refuses a question at once.
+    pub(super) fn is_refused(&mut self, core: usize, query: Query) -> bool {
+        let key = QueryKey(self.sequence);
+        self.sequence += 1;
+        self.input(core, Input::Query(key, query));
+        matches!(self.answers.get(&key), Some(Err(_)))
+    }
+
     /// Has a core evict somebody from the room `r`, and waits for the answer.
     pub(super) fn evict(&mut self, core: usize, name: &str) -> Result<Answer, QueryRefusal> {
         let key = QueryKey(self.sequence);

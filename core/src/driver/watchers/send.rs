@@ -1,5 +1,7 @@
 //! What a watcher is given next: bounded batches, paced by room, with progress behind them.
 
+use std::time::Duration;
+
 use presence_model::id::{RoomId, Roster};
 use presence_model::replica::Freshness;
 use presence_model::time::Mono;
@@ -8,8 +10,11 @@ use presence_model::watch::{Level, WatchDown};
 
 use super::place::{At, Place, Step};
 use super::{Watch, Watched};
+use crate::driver::strain::Strain;
 use crate::driver::{Driver, Effect, WatchKey};
-use crate::limits::{COUNT_INTERVAL, WATCH_BATCH_MEMBERS};
+use crate::limits::{
+    CHANGES_INTERVAL_STRAINED, COUNT_INTERVAL, COUNT_INTERVAL_STRAINED, WATCH_BATCH_MEMBERS,
+};
 
 /// Steps of one place in one batch; a place that wants more is looked at again with the next.
 const STEPS_MAX: usize = 64;
@@ -65,7 +70,7 @@ impl Driver {
                 Level::Count => self.room_count(&room, watched, &mut batch),
             };
             if paced && batch.len() > before {
-                watched.not_before = self.now + interval(watched);
+                watched.not_before = self.now + self.interval(&room, watched);
             }
             if watched.holds_progress() {
                 watch.unanswered.insert(room.clone());
@@ -134,10 +139,23 @@ impl Driver {
             members += known;
         }
         if watched.count.replace(members) != Some(members) {
-            watched.not_before = self.now + interval(watched);
+            watched.not_before = self.now + self.interval(room, watched);
             batch.push(WatchDown::Count { room: room.clone(), members });
         }
         false
+    }
+
+    /// Until something further of a room is told to a watcher.
+    fn interval(&self, room: &RoomId, watched: &Watched) -> Duration {
+        let home = Roster { region: self.settings.region.clone(), room: room.clone() };
+        let strain = self.strain(&home);
+        let least = match watched.open.level {
+            Level::Members if strain >= Strain::Changes => CHANGES_INTERVAL_STRAINED,
+            Level::Members => Duration::ZERO,
+            Level::Count if strain >= Strain::Counts => COUNT_INTERVAL_STRAINED,
+            Level::Count => COUNT_INTERVAL,
+        };
+        watched.open.min_interval.max(least)
     }
 
     /// What the store has owed for a beat is told as stale, so that it does not hold up what is said of all other
@@ -211,13 +229,6 @@ impl Watched {
             Level::Members => self.regions.values().any(Place::is_unanswered),
             Level::Count => self.count.is_none(),
         }
-    }
-}
-
-fn interval(watched: &Watched) -> std::time::Duration {
-    match watched.open.level {
-        Level::Members => watched.open.min_interval,
-        Level::Count => watched.open.min_interval.max(COUNT_INTERVAL),
     }
 }
 
