@@ -5,6 +5,7 @@
 //! for those who come.
 
 mod address;
+mod failed;
 mod proxied;
 mod whence;
 
@@ -23,6 +24,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::address::Origin;
+use self::failed::Failed;
 pub(crate) use self::proxied::read_header;
 pub use self::whence::{Source, Whence};
 use crate::limits::{
@@ -39,6 +41,8 @@ pub struct AdmissionLimits {
     pub per_address: Option<u32>,
     /// WebSocket handshakes a second, and at once after a pause; above zero.
     pub handshakes_per_second: u32,
+    /// Tokens of one address that may fail to verify a minute, and at once; above zero; none: any number.
+    pub failed_tokens_per_minute: Option<u32>,
 }
 
 /// Why somebody is turned away.
@@ -50,10 +54,12 @@ pub(crate) enum Cause {
     Address,
     /// Too many handshakes a second.
     Rate,
+    /// Too many tokens of this address did not verify.
+    Tokens,
 }
 
 impl Cause {
-    pub(crate) const ALL: [Self; 3] = [Self::Full, Self::Address, Self::Rate];
+    pub(crate) const ALL: [Self; 4] = [Self::Full, Self::Address, Self::Rate, Self::Tokens];
 
     /// Its word in metrics and logs.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -61,6 +67,7 @@ impl Cause {
             Self::Full => "full",
             Self::Address => "address",
             Self::Rate => "rate",
+            Self::Tokens => "tokens",
         }
     }
 
@@ -68,7 +75,7 @@ impl Cause {
     pub(crate) const fn close_code(self) -> CloseCode {
         match self {
             Self::Full | Self::Rate => CloseCode::Overloaded,
-            Self::Address => CloseCode::RateLimited,
+            Self::Address | Self::Tokens => CloseCode::RateLimited,
         }
     }
 }
@@ -79,6 +86,7 @@ impl fmt::Display for Cause {
             Self::Full => "this edge is full, try again later or elsewhere",
             Self::Address => "too many connections from this address",
             Self::Rate => "too many come at once, try again later",
+            Self::Tokens => "too many tokens of this address do not verify, try again later",
         })
     }
 }
@@ -106,6 +114,7 @@ struct State {
     chance: Xoshiro256PlusPlus,
     /// Transports by address, none with 0: so never more addresses than transports.
     addresses: HashMap<Origin, u32, foldhash::fast::FixedState>,
+    failed: Failed,
     /// When it was last logged that somebody was turned away.
     told: Option<Mono>,
     untold: [u64; Cause::ALL.len()],
@@ -119,6 +128,7 @@ impl Admission {
             crowd: Crowd::default(),
             chance: Xoshiro256PlusPlus::seed_from_u64(seed),
             addresses: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
+            failed: Failed::new(seed),
             told: None,
             untold: Default::default(),
         };
@@ -128,17 +138,22 @@ impl Admission {
     /// A transport from this address; none: there is no limit for it.
     ///
     /// # Errors
-    /// The address has as many as it may.
+    /// The address has as many as it may, or its tokens fail too often.
     pub(crate) fn enter(
         self: &Arc<Self>,
         address: Option<IpAddr>,
         now: Mono,
     ) -> Result<Option<Arc<AddressPlace>>, TurnedAway> {
-        let (Some(address), Some(most)) = (address, self.limits.per_address) else { return Ok(None) };
+        let (most, failed) = (self.limits.per_address, self.limits.failed_tokens());
+        let Some(address) = address.filter(|_| most.is_some() || failed.is_some()) else { return Ok(None) };
         let origin = Origin::from(address);
         let mut state = self.lock();
+        if let Some(wait) = failed.and_then(|rate| state.failed.wait(origin, rate, now)) {
+            let away = state.turn_away(Cause::Tokens, (&self.limits, Some(address)), now);
+            return Err(TurnedAway { after: away.after.max(wait), ..away });
+        }
         let count = state.addresses.entry(origin).or_insert(0);
-        if *count >= most {
+        if most.is_some_and(|most| *count >= most) {
             return Err(state.turn_away(Cause::Address, (&self.limits, Some(address)), now));
         }
         *count += 1;
@@ -180,12 +195,22 @@ impl AdmissionLimits {
     /// So many WebSockets at once, and otherwise as an edge has it that is told nothing.
     #[must_use]
     pub const fn of(connections: usize) -> Self {
-        Self { connections, per_address: None, handshakes_per_second: HANDSHAKES_PER_SECOND_DEFAULT }
+        Self {
+            connections,
+            per_address: None,
+            handshakes_per_second: HANDSHAKES_PER_SECOND_DEFAULT,
+            failed_tokens_per_minute: None,
+        }
     }
 
     fn rate(&self) -> Rate {
         let burst = self.handshakes_per_second.max(1);
         Rate { interval: Duration::from_secs(1) / burst, burst }
+    }
+
+    fn failed_tokens(&self) -> Option<Rate> {
+        let burst = self.failed_tokens_per_minute?.max(1);
+        Some(Rate { interval: Duration::from_secs(60) / burst, burst })
     }
 }
 
@@ -204,14 +229,16 @@ impl State {
                 self.crowd.hint(limits.rate().interval, window(COME_BACK_LEAST), chance, now)
             }
             // No crowd of the whole edge: one address.
-            Cause::Address => Crowd::default().hint(Duration::ZERO, window(ADDRESS_AGAIN), chance, now),
+            Cause::Address | Cause::Tokens => {
+                Crowd::default().hint(Duration::ZERO, window(ADDRESS_AGAIN), chance, now)
+            }
         };
         self.untold[cause as usize] += 1;
         if self.told.is_none_or(|told| now.since(told) >= TURNED_AWAY_TOLD_EVERY) {
             self.told = Some(now);
-            let [full, of_address, rate] = std::mem::take(&mut self.untold);
+            let [full, of_address, rate, tokens] = std::mem::take(&mut self.untold);
             let last = address.map(tracing::field::display);
-            tracing::warn!(full, address = of_address, rate, last, "clients are turned away");
+            tracing::warn!(full, address = of_address, rate, tokens, last, "clients are turned away");
         }
         TurnedAway { cause, after }
     }
@@ -222,6 +249,14 @@ impl State {
 pub(crate) struct AddressPlace {
     origin: Origin,
     admission: Arc<Admission>,
+}
+
+impl AddressPlace {
+    /// One of its tokens did not verify. False: that is one too many.
+    pub(crate) fn may_fail(&self, now: Mono) -> bool {
+        let rate = self.admission.limits.failed_tokens();
+        rate.is_none_or(|rate| self.admission.lock().failed.note(self.origin, rate, now))
+    }
 }
 
 impl Drop for AddressPlace {
@@ -245,7 +280,8 @@ mod tests {
     const NOW: Mono = Mono::from_millis(1_000);
 
     fn admission(connections: usize, per_address: Option<u32>, handshakes_per_second: u32) -> Arc<Admission> {
-        let limits = AdmissionLimits { connections, per_address, handshakes_per_second };
+        let limits =
+            AdmissionLimits { per_address, handshakes_per_second, ..AdmissionLimits::of(connections) };
         Arc::new(Admission::new(limits, 7))
     }
 
@@ -293,6 +329,29 @@ mod tests {
         let free = admission(100, None, 100);
         let _places: Vec<_> = (0..1_000).map(|_| free.enter(address("192.0.2.1"), NOW).unwrap()).collect();
         assert_eq!(free.tracked(), 0, "no limit, no memory");
+    }
+
+    #[test]
+    fn an_address_whose_tokens_fail_too_often_is_let_in_no_more_until_it_may_fail_again() {
+        let limits = AdmissionLimits { failed_tokens_per_minute: Some(3), ..AdmissionLimits::of(100) };
+        let admission = Arc::new(Admission::new(limits, 7));
+        let enter = |from: &str, now| admission.enter(address(from), now);
+        let place = enter("192.0.2.1", NOW).unwrap().unwrap();
+        let fails: Vec<bool> = (0..4).map(|_| place.may_fail(NOW)).collect();
+        assert_eq!(fails, [true, true, true, false]);
+        let away = enter("192.0.2.1", NOW).unwrap_err();
+        assert_eq!(away.cause, Cause::Tokens);
+        assert!(away.after >= Duration::from_secs(20), "{away:?}");
+        assert!(enter("192.0.2.2", NOW).is_ok() && enter("192.0.2.1", NOW + away.after).is_ok());
+        drop(place);
+        assert_eq!(
+            cause(enter("192.0.2.1", NOW)),
+            Some(Cause::Tokens),
+            "it is remembered without a transport"
+        );
+        let free = self::admission(100, Some(9), 100);
+        let place = free.enter(address("192.0.2.1"), NOW).unwrap().unwrap();
+        assert!((0..1_000).all(|_| place.may_fail(NOW)), "no limit of this kind");
     }
 
     #[test]
@@ -346,9 +405,9 @@ mod tests {
         };
         assert_eq!(told(NOW), Some(NOW));
         assert_eq!(told(NOW + TURNED_AWAY_TOLD_EVERY - Duration::from_millis(1)), Some(NOW));
-        assert_eq!(admission.lock().untold, [1, 0, 0], "to be told with the next");
+        assert_eq!(admission.lock().untold, [1, 0, 0, 0], "to be told with the next");
         let later = NOW + TURNED_AWAY_TOLD_EVERY;
-        assert_eq!((told(later), admission.lock().untold), (Some(later), [0, 0, 0]));
+        assert_eq!((told(later), admission.lock().untold), (Some(later), [0; 4]));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) struct Connection<S> {
     /// Runs while the socket takes nothing, and while it is being closed.
     deadline: Option<BoxFuture<'static, ()>>,
     /// Given back with the connection.
-    _places: Option<Places>,
+    places: Option<Places>,
 }
 
 enum Phase {
@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             report_written: false,
             phase: Phase::Full(Box::new(waiting)),
             deadline: None,
-            _places: places,
+            places,
         }
     }
 
@@ -189,10 +189,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match json::parse(text) {
             Ok(message) => {
                 let verified = verify(&self.shared.verifier, &message);
+                if matches!(verified, Some(Err(_))) && !self.may_fail() {
+                    return What::Unreadable(Unreadable::Fatal(
+                        CloseCode::RateLimited,
+                        "too many tokens of this address do not verify".to_owned(),
+                    ));
+                }
                 What::Message(message, verified)
             }
             Err(unreadable) => What::Unreadable(unreadable),
         }
+    }
+
+    /// A token did not verify. False: too many of this address do not.
+    fn may_fail(&self) -> bool {
+        let address = self.places.as_ref().and_then(|(_, address)| address.as_deref());
+        address.is_none_or(|address| address.may_fail(self.shared.clock.now()))
     }
 
     /// One pass over an open connection.

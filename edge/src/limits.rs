@@ -86,6 +86,15 @@ pub const COME_BACK_LEAST: Duration = Duration::from_secs(1);
 pub const COME_BACK_MOST: Duration = Duration::from_secs(30);
 /// The least for whoever comes from an address that has too many already: one of these has to go first.
 pub const ADDRESS_AGAIN: Duration = Duration::from_secs(5);
+/// Tokens of one address that may fail to verify a minute, and at once, where proxies tell addresses and nobody says
+/// otherwise: an office of people whose tokens were signed with yesterday's key fits. Beyond: whoever brings one more is
+/// closed with 4429, and the address is let in no more until it may fail again.
+pub const FAILED_TOKENS_PER_MINUTE_DEFAULT: u32 = 60;
+/// Addresses whose failed tokens are counted: half a megabyte. Beyond: those of further ones are not, until some that
+/// are counted have not failed for long enough.
+pub const FAILING_ADDRESSES_MAX: usize = 16 * 1024;
+/// How often these are looked for at most, as all are looked at then.
+pub const FAILING_SWEPT_EVERY: Duration = Duration::from_secs(1);
 /// How often it is logged that clients are turned away; what happens in between is told with the next.
 pub const TURNED_AWAY_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Transports of addresses that have too many already which are answered at once. Beyond: they are closed.

@@ -133,6 +133,9 @@ pub struct Configuration {
     pub connections_per_address: Option<u32>,
     /// WebSocket handshakes to take a second.
     pub handshakes_per_second: u32,
+    /// Tokens of one address that may fail to verify a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_tokens_per_minute: Option<u32>,
     /// Who tells the addresses of clients.
     pub client_address: String,
     /// Proxies that are believed.
@@ -158,6 +161,7 @@ impl Default for Configuration {
             connections_max: CONNECTIONS_DEFAULT,
             connections_per_address: None,
             handshakes_per_second: HANDSHAKES_PER_SECOND_DEFAULT,
+            failed_tokens_per_minute: None,
             client_address: Source::WORDS[0].to_owned(),
             trusted_proxies: Vec::new(),
             insecure: false,
@@ -282,6 +286,7 @@ impl Flags {
 
 fn read<'l, 'a>(loader: &'l Loader<'a>) -> (Configuration, Option<Timings>, Checks<'l, 'a>) {
     let (mut configuration, mistakes): (Configuration, _) = loader.read();
+    configuration.failed_tokens_per_minute = configuration.failed_tokens_in_force();
     let mut checks = Checks::new(loader, mistakes);
     let timings = checks.timings(configuration.timing.given(), TimingsGiven::default());
     if let Some(timings) = &timings {

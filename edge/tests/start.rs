@@ -35,7 +35,7 @@ fn settings() -> Settings {
         timings: Timings::derive(TimingsGiven::default()).unwrap(),
         origins: Origins::SameHost,
         list_members: 5_000,
-        limits: AdmissionLimits { connections: 2, per_address: None, handshakes_per_second: 1_000_000 },
+        limits: AdmissionLimits { handshakes_per_second: 1_000_000, ..AdmissionLimits::of(2) },
         whence: Whence::default(),
         seed: 7,
     }

@@ -74,7 +74,14 @@ async fn an_edge_is_sent_away_through_a_core_that_it_is_not_linked_to() -> anyho
     assert_eq!(wrong.status.code(), Some(64), "{}", String::from_utf8_lossy(&wrong.stderr));
 
     let start = Instant::now();
+    assert!(goes.is_ready().await?);
     let told = drain("edge-1", &asked.address("grpc"), &["--no-wait"]).await?;
+    while goes.is_ready().await? {
+        anyhow::ensure!(start.elapsed() < Duration::from_secs(3), "it goes on as before");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let late = Client::connect(&goes.address("ws")).await;
+    assert!(late.is_err() && stays.is_ready().await?, "nobody else is taken in, but by others");
     assert_eq!(told.status.code(), Some(0));
     assert_eq!(lines(&told)?[0]["sessions"], CLIENTS, "{told:?}");
     let gone = drain("edge-1", &asked.address("grpc"), &[]).await?;
@@ -107,6 +114,7 @@ async fn a_second_signal_ends_an_edge_and_a_core_at_once() -> anyhow::Result<()>
     for (process, signal, code) in [(&mut core, "TERM", 143), (&mut edge, "INT", 130)] {
         process.signal("TERM")?;
         assert!(process.ended(Duration::from_millis(200)).await.is_err(), "it waits for somebody");
+        assert!(!process.is_ready().await?, "nobody else is to come");
         let start = Instant::now();
         process.signal(signal)?;
         assert_eq!(process.ended(WITHIN).await?, Some(code));

@@ -33,6 +33,18 @@ impl Gate {
         self.full_at = paid_until;
         Ok(())
     }
+
+    /// How long until one more would be admitted, if not now.
+    #[must_use]
+    pub fn wait(mut self, rate: Rate, now: Mono) -> Option<Duration> {
+        self.admit(rate, now).err()
+    }
+
+    /// Whether it admits a whole burst again: as good as new.
+    #[must_use]
+    pub fn is_rested(&self, now: Mono) -> bool {
+        self.full_at <= now
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +74,11 @@ mod tests {
         let now = Mono::from_millis(1_030);
         assert_eq!(gate.admit(RATE, now), Err(Duration::from_millis(70)));
         assert_eq!(gate.admit(RATE, now), Err(Duration::from_millis(70)), "a refusal costs nothing");
+        assert_eq!(gate.wait(RATE, now), Some(Duration::from_millis(70)), "asking costs nothing either");
+        assert_eq!(gate.wait(RATE, now + Duration::from_millis(70)), None);
         assert_eq!(gate.admit(RATE, now + Duration::from_millis(70)), Ok(()));
+        let paid = now + Duration::from_millis(370);
+        assert!(!gate.is_rested(paid - Duration::from_millis(1)) && gate.is_rested(paid));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) fn refusal(refused: Refused) -> Response<Body> {
 pub(super) fn turned_away(away: TurnedAway) -> Response<Body> {
     let status = match away.cause {
         Cause::Full | Cause::Rate => StatusCode::SERVICE_UNAVAILABLE,
-        Cause::Address => StatusCode::TOO_MANY_REQUESTS,
+        Cause::Address | Cause::Tokens => StatusCode::TOO_MANY_REQUESTS,
     };
     let mut response = text(status, format!("{}\n", away.cause));
     // Whole seconds are all there are; rounded up, so that nobody comes too early.

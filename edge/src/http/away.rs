@@ -21,7 +21,7 @@ use crate::ws::handshake::Accepted;
 const fn reason(cause: Cause) -> &'static str {
     match cause {
         Cause::Full | Cause::Rate => "overloaded",
-        Cause::Address => "rate_limited",
+        Cause::Address | Cause::Tokens => "rate_limited",
     }
 }
 

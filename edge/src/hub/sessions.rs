@@ -113,8 +113,20 @@ impl Hub {
         self.heard(key, cx);
         match unreadable {
             Unreadable::Fatal(code, message) => {
-                let error =
-                    if code == CloseCode::TooLarge { ErrorCode::TooLarge } else { ErrorCode::BadRequest };
+                let error = match code {
+                    CloseCode::TooLarge => ErrorCode::TooLarge,
+                    CloseCode::RateLimited => ErrorCode::RateLimited,
+                    CloseCode::Normal
+                    | CloseCode::GoingAway
+                    | CloseCode::Restart
+                    | CloseCode::Overloaded
+                    | CloseCode::Malformed
+                    | CloseCode::Unauthorized
+                    | CloseCode::Forbidden
+                    | CloseCode::Silent
+                    | CloseCode::Superseded
+                    | CloseCode::Evicted => ErrorCode::BadRequest,
+                };
                 self.refuse(key, (None, error.into()), &message, cx);
                 self.close(key, code, ReleaseReason::TransportLost, cx);
             }

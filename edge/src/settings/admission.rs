@@ -6,6 +6,7 @@ use presence_runtime::descriptors;
 
 use super::Configuration;
 use crate::admission::{AdmissionLimits, Source, Whence};
+use crate::limits::FAILED_TOKENS_PER_MINUTE_DEFAULT;
 
 /// WebSockets an edge takes unless told otherwise: some 200 MB of memory, and a descriptor each.
 pub(super) const CONNECTIONS_DEFAULT: u32 = 50_000;
@@ -13,12 +14,15 @@ pub(super) const CONNECTIONS_DEFAULT: u32 = 50_000;
 const CONNECTIONS_MAX: u32 = 1_000_000;
 /// More is no limit.
 const HANDSHAKES_MAX: u32 = 1_000_000;
+/// More is no limit either.
+const FAILED_TOKENS_MAX: u32 = 1_000_000;
 
 /// Keys of the file.
-pub(super) const ADMISSION_SETTINGS: [Setting; 5] = [
+pub(super) const ADMISSION_SETTINGS: [Setting; 6] = [
     Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "50000"),
     Setting::new("connections_per_address", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "200"),
     Setting::new("handshakes_per_second", Kind::Whole { min: 1, max: HANDSHAKES_MAX }, "5000"),
+    Setting::new("failed_tokens_per_minute", Kind::Whole { min: 1, max: FAILED_TOKENS_MAX }, "60"),
     Setting::new("client_address", Kind::OneOf(&Source::WORDS), "\"x-forwarded-for\""),
     Setting::new("trusted_proxies", Kind::List(&Kind::Text), "[\"10.0.0.0/8\"]"),
 ];
@@ -36,6 +40,9 @@ pub struct AdmissionFlags {
     /// WebSocket handshakes to take a second, and at once after a pause (5000)
     #[arg(long, value_name = "COUNT")]
     pub handshakes_per_second: Option<String>,
+    /// Tokens of one address that may fail to verify a minute (60; no limit while addresses are those of peers)
+    #[arg(long, value_name = "COUNT")]
+    pub failed_tokens_per_minute: Option<String>,
     /// Who tells the addresses of clients: peer, proxy-protocol, x-forwarded-for or forwarded (peer)
     #[arg(long, value_name = "WHO")]
     pub client_address: Option<String>,
@@ -56,6 +63,11 @@ impl AdmissionFlags {
                 self.connections_per_address.as_deref(),
             )
             .flag("handshakes_per_second", "--handshakes-per-second", self.handshakes_per_second.as_deref())
+            .flag(
+                "failed_tokens_per_minute",
+                "--failed-tokens-per-minute",
+                self.failed_tokens_per_minute.as_deref(),
+            )
             .flag("client_address", "--client-address", self.client_address.as_deref())
             .flag("trusted_proxies", "--trusted-proxies", self.trusted_proxies.as_deref())
     }
@@ -93,6 +105,13 @@ pub(super) fn whence(configuration: &Configuration, checks: &mut Checks<'_, '_>)
 }
 
 impl Configuration {
+    /// What was said, or what follows from who tells addresses. A peer may be a proxy that nobody has told of: whoever
+    /// is behind it would pay for the tokens of all others.
+    pub(super) fn failed_tokens_in_force(&self) -> Option<u32> {
+        let is_known = Source::of(&self.client_address).is_some_and(|source| source != Source::Peer);
+        self.failed_tokens_per_minute.or(is_known.then_some(FAILED_TOKENS_PER_MINUTE_DEFAULT))
+    }
+
     /// How many may come in, as far as this process may open descriptors.
     #[must_use]
     pub fn admission_limits(&self) -> AdmissionLimits {
@@ -101,6 +120,7 @@ impl Configuration {
             connections: descriptors::connections(connections),
             per_address: self.connections_per_address,
             handshakes_per_second: self.handshakes_per_second,
+            failed_tokens_per_minute: self.failed_tokens_per_minute,
         }
     }
 }
@@ -134,10 +154,27 @@ mod tests {
                 connections_max: some(),
                 connections_per_address: some(),
                 handshakes_per_second: some(),
+                failed_tokens_per_minute: some(),
                 ..super::AdmissionFlags::default()
             };
             let told = mistakes(all);
-            assert_eq!(told.len(), if is_good { 0 } else { 3 }, "{number}: {told:?}");
+            assert_eq!(told.len(), if is_good { 0 } else { 4 }, "{number}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn failed_tokens_are_limited_where_addresses_are_known_or_somebody_says_so() {
+        for (source, given, in_force) in [
+            (None, None, None),
+            (None, Some("7"), Some(7)),
+            (Some("forwarded"), None, Some(60)),
+            (Some("proxy-protocol"), Some("7"), Some(7)),
+        ] {
+            let proxies = source.map(|_| "10.0.0.0/8");
+            let failed_tokens_per_minute = given.map(str::to_owned);
+            let admission = super::AdmissionFlags { failed_tokens_per_minute, ..flags(source, proxies) };
+            let (loaded, _) = Flags { admission, ..Flags::default() }.load(std::iter::empty()).unwrap();
+            assert_eq!(loaded.admission_limits().failed_tokens_per_minute, in_force, "{source:?} {given:?}");
         }
     }
 

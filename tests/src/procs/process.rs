@@ -218,6 +218,18 @@ impl Process {
         value.with_context(|| format!("no {series}"))?.parse().context("no number")
     }
 
+    /// Whether it says that it takes new work.
+    ///
+    /// # Errors
+    /// When its admin page does not answer.
+    pub async fn is_ready(&self) -> anyhow::Result<bool> {
+        let mut page = Network::tcp().connect(&self.address("admin")).await?;
+        page.write_all(b"GET /readyz HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await?;
+        let mut text = String::new();
+        page.read_to_string(&mut text).await?;
+        Ok(text.starts_with("HTTP/1.1 200"))
+    }
+
     /// Sends a signal by name: `KILL`, `STOP`, `CONT`, `TERM`.
     ///
     /// # Errors
