@@ -201,7 +201,7 @@ async fn the_number_is_told_to_whoever_watches_it_and_is_exact_after_crashes() -
         level: v1::WatchLevel::Count.into(),
         ..v1::OpenRoom::default()
     };
-    let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(open(ROOM))) };
+    let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(Box::new(open(ROOM)))) };
     let up = futures::StreamExt::chain(tokio_stream::iter([request]), futures::stream::pending());
     let mut stream = world.rooms().await?.watch(up).await?.into_inner();
     let told = Arc::new(AtomicUsize::new(0));

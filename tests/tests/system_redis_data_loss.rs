@@ -96,7 +96,7 @@ async fn watch(address: &str) -> anyhow::Result<tonic::Streaming<v1::WatchRespon
     let mut rooms = v1::presence_service_client::PresenceServiceClient::new(channel);
     let open =
         v1::OpenRoom { room: ROOM.into(), level: v1::WatchLevel::Members.into(), ..v1::OpenRoom::default() };
-    let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(open)) };
+    let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(Box::new(open))) };
     let up = futures::StreamExt::chain(tokio_stream::iter([request]), futures::stream::pending());
     Ok(rooms.watch(up).await?.into_inner())
 }

@@ -70,7 +70,7 @@ async fn list(core: &Process, room: &str) -> anyhow::Result<usize> {
         level: v1::WatchLevel::Members.into(),
         ..v1::OpenRoom::default()
     };
-    let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(open)) };
+    let request = v1::WatchRequest { message: Some(v1::watch_request::Message::Open(Box::new(open))) };
     let up = futures::StreamExt::chain(tokio_stream::iter([request]), futures::stream::pending());
     let mut down = rooms.watch(up).await?.into_inner();
     let mut members = 0;

@@ -22,6 +22,7 @@ use self::members::Members;
 use self::staged::Staged;
 pub(crate) use self::touched::{Mark, Touched};
 use crate::change::Removal;
+use crate::cursor::Entry;
 use crate::delta::Delta;
 use crate::digest::Digest;
 use crate::id::UserId;
@@ -288,6 +289,14 @@ impl Replica {
     pub fn cursor(&self) -> Option<Position> {
         let equal = self.unconfirmed.is_empty() && !self.differs;
         self.position().filter(|_| equal)
+    }
+
+    /// What the cursor of a watcher who was shown this copy says: where it is if it is a roster, or else how far it
+    /// has come. None before it was complete once.
+    #[must_use]
+    pub fn entry(&self) -> Option<Entry> {
+        let seen = (self.standing != Standing::Cold).then_some(Entry::Seen(self.position));
+        self.cursor().map(Entry::Equal).or(seen)
     }
 
     /// The member of that user, unconfirmed ones included.

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use self::marks::Marks;
 use self::union::Union;
 use crate::change::Removal;
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, Entry};
 use crate::delta::Delta;
 use crate::digest::Digest;
 use crate::id::{RegionId, UserId};
@@ -177,15 +177,19 @@ impl View {
     /// Where a receiver that has been shown this revision is.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
-        let named = self.parts.iter().filter_map(|part| Some((part.region.clone(), part.replica.cursor()?)));
-        Cursor::new(named.collect())
+        self.parts.iter().filter_map(|part| Some((part.region.clone(), part.replica.entry()?))).collect()
     }
 
-    /// Where a receiver is that was shown a snapshot begun at this revision: nowhere if the view has
-    /// moved on meanwhile, since then its pages are of several moments. The delta that follows says.
+    /// Where a receiver is that was shown a snapshot begun at this revision. If the view has moved on meanwhile its
+    /// pages are of several moments, none of them later than now: a receiver of all of them has seen up to here, and
+    /// equals nothing. The delta that follows says where it is.
     #[must_use]
     pub fn cursor_of(&self, begun: ViewRevision) -> Cursor {
-        if begun == self.revision { self.cursor() } else { Cursor::default() }
+        let cursor = self.cursor();
+        if begun == self.revision {
+            return cursor;
+        }
+        cursor.iter().map(|(region, entry)| (region.clone(), Entry::Seen(entry.position()))).collect()
     }
 
     /// The copies, by region.
@@ -281,7 +285,7 @@ impl View {
     #[must_use]
     pub fn resume(&self, cursor: &Cursor) -> Resume {
         let heard_of = |region: &RegionId| self.region(region).is_some();
-        let ahead = self.parts.iter().any(|part| part.is_behind(cursor.get(&part.region)));
+        let ahead = self.parts.iter().any(|part| part.is_behind(cursor.seen(&part.region)));
         if ahead || !cursor.iter().all(|(region, _)| heard_of(region)) {
             return Resume::Behind;
         }

@@ -140,7 +140,7 @@ impl Driver {
     /// Where a watcher is, as it says itself, may be above all that the store knows any more.
     fn hear_of_epochs(&mut self, open: &OpenRoom) {
         for region in &self.regions {
-            let Some(at) = open.cursor.as_ref().and_then(|cursor| cursor.get(region)) else { continue };
+            let Some(at) = open.cursor.as_ref().and_then(|cursor| cursor.seen(region)) else { continue };
             let roster = Roster { region: region.clone(), room: open.room.clone() };
             let shard = self.shard(&roster);
             if let Some(store_now) = self.clock.estimate(shard, self.now) {
@@ -166,8 +166,10 @@ impl Driver {
         }
         let regions = if open.regions.is_empty() { self.regions.clone() } else { open.regions.clone() };
         let place = |region: &RegionId| {
-            let get = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.get(region));
-            (region.clone(), Place::new(get(&open.cursor), get(&open.at_least), get(&open.recall)))
+            let equal = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.get(region));
+            let seen = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.seen(region));
+            let at_least = seen(&open.at_least).max(seen(&open.cursor));
+            (region.clone(), Place::new(equal(&open.cursor), at_least, equal(&open.recall)))
         };
         let places = regions.iter().map(place).collect();
         self.hear_of_epochs(&open);

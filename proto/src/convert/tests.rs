@@ -145,13 +145,15 @@ fn long_lists_are_refused() {
         region: format!("region-{i}"),
         position: Some(presence_model::position::Position::default().into()),
     };
-    let cursor = v1::Cursor { regions: (0..65).map(entry).collect() };
+    let cursor = v1::Cursor { regions: (0..32).map(entry).collect(), seen: (32..65).map(entry).collect() };
     assert_eq!(
         Cursor::try_from(cursor),
         Err(WireError::TooMany { field: "Cursor.regions", count: 65, max: 64 })
     );
-    let cursor = v1::Cursor { regions: vec![entry(1), entry(1)] };
-    assert!(matches!(Cursor::try_from(cursor), Err(WireError::Rule { field: "Cursor.regions", .. })));
+    for (regions, seen) in [(vec![entry(1), entry(1)], vec![]), (vec![entry(1)], vec![entry(1)])] {
+        let cursor = v1::Cursor { regions, seen };
+        assert!(matches!(Cursor::try_from(cursor), Err(WireError::Rule { field: "Cursor.regions", .. })));
+    }
 }
 
 fn delta(upserts: &[&str], removals: &[&str]) -> Result<Delta, WireError> {

@@ -11,7 +11,7 @@ use crate::v1::{self, watch_request::Message};
 impl From<WatchUp> for v1::WatchRequest {
     fn from(up: WatchUp) -> Self {
         let message = match up {
-            WatchUp::Open(open) => Message::Open((*open).into()),
+            WatchUp::Open(open) => Message::Open(Box::new((*open).into())),
             WatchUp::Close(room) => Message::Close(v1::CloseRoom { room: room.as_str().to_owned() }),
         };
         Self { message: Some(message) }
@@ -24,7 +24,7 @@ impl TryFrom<v1::WatchRequest> for WatchUp {
     fn try_from(wire: v1::WatchRequest) -> Result<Self, WireError> {
         match wire.message {
             None => Err(WireError::Unknown { field: "WatchRequest.message" }),
-            Some(Message::Open(open)) => Ok(Self::Open(Box::new(open.try_into()?))),
+            Some(Message::Open(open)) => Ok(Self::Open(Box::new((*open).try_into()?))),
             Some(Message::Close(close)) => Ok(Self::Close(room("CloseRoom.room", &close.room)?)),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use presence_model::change::Removal;
-use presence_model::cursor::Cursor;
+use presence_model::cursor::{Cursor, Entry};
 use presence_model::id::UserId;
 use presence_model::limits::CURSOR_REGIONS_MAX;
 use presence_model::position::{Epoch, Position, Revision};
@@ -54,14 +54,16 @@ pub fn position(field: Field, wire: Option<v1::Position>) -> Result<Position, Wi
 
 impl From<Cursor> for v1::Cursor {
     fn from(cursor: Cursor) -> Self {
-        let regions = cursor
-            .iter()
-            .map(|(region, position)| v1::RegionPosition {
-                region: region.as_str().to_owned(),
-                position: Some(position.into()),
-            })
-            .collect();
-        Self { regions }
+        let mut wire = Self::default();
+        for (region, entry) in cursor.iter() {
+            let entries = match entry {
+                Entry::Equal(_) => &mut wire.regions,
+                Entry::Seen(_) => &mut wire.seen,
+            };
+            let position = Some(entry.position().into());
+            entries.push(v1::RegionPosition { region: region.as_str().to_owned(), position });
+        }
+        wire
     }
 }
 
@@ -69,16 +71,18 @@ impl TryFrom<v1::Cursor> for Cursor {
     type Error = WireError;
 
     fn try_from(wire: v1::Cursor) -> Result<Self, WireError> {
-        at_most("Cursor.regions", wire.regions.len(), CURSOR_REGIONS_MAX)?;
-        let mut positions = BTreeMap::new();
-        for entry in wire.regions {
+        at_most("Cursor.regions", wire.regions.len() + wire.seen.len(), CURSOR_REGIONS_MAX)?;
+        let equal = wire.regions.into_iter().map(|entry| (entry, Entry::Equal as fn(Position) -> Entry));
+        let seen = wire.seen.into_iter().map(|entry| (entry, Entry::Seen as fn(Position) -> Entry));
+        let mut entries = BTreeMap::new();
+        for (entry, kind) in equal.chain(seen) {
             let region = region("RegionPosition.region", &entry.region)?;
             let position = position("RegionPosition.position", entry.position)?;
-            if positions.insert(region, position).is_some() {
+            if entries.insert(region, kind(position)).is_some() {
                 return Err(WireError::Rule { field: "Cursor.regions", rule: "must name a region once" });
             }
         }
-        Ok(Self::new(positions))
+        Ok(entries.into_iter().collect())
     }
 }
 

@@ -212,12 +212,16 @@ impl Watched {
     /// Adds what somebody has seen. True if that is more than was asked for, and more than is here.
     pub(super) fn add_goals(&mut self, cursor: &Cursor) -> bool {
         let mut more = false;
-        for (region, position) in cursor.iter() {
+        for (region, entry) in cursor.iter() {
+            let position = entry.position();
             let copy = self.view.region(region);
             let here = copy.and_then(|copy| copy.position());
             let is_past = copy.and_then(|copy| copy.cursor()).is_none_or(|own| is_before(position, own));
-            let forgotten =
-                here.is_none_or(|here| here >= position) && is_past && !self.view.remembers(region, position);
+            // What equals no roster is answered by a snapshot, however far back is remembered.
+            let forgotten = entry.equal().is_some()
+                && here.is_none_or(|here| here >= position)
+                && is_past
+                && !self.view.remembers(region, position);
             let goals = self.goals.get_or_insert_default();
             let ahead = here.max(goals.at_least.get(region)).is_none_or(|known| known < position);
             let back = forgotten && !goals.recall.get(region).is_some_and(|known| covers(known, position));

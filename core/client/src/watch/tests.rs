@@ -86,7 +86,13 @@ fn a_gap_that_stays_is_asked_for_less_and_less_often() {
 fn a_copy_that_differs_is_asked_for_as_a_whole() {
     let mut desk = Desk::shown("r1", 7, &["u1"]);
     desk.event("r1", delta(1, (7, 8), &["u2"], &[], &["u1", "u2", "u9"]));
-    assert_eq!(desk.opened("r1").cursor, None, "no word about a copy that is known to differ");
+    let asked = desk.opened("r1").cursor.unwrap();
+    let own = cursor(1, 7).get(&region("home"));
+    assert_eq!(
+        (asked.get(&region("home")), asked.seen(&region("home"))),
+        (None, own),
+        "it is known to differ"
+    );
     assert_eq!(desk.watcher.tally(), Tally { differs: 1, ..Tally::default() });
     desk.event("r1", page(1, 8, &["u1", "u2", "u9"]));
     assert_eq!(desk.users("r1"), ["u1", "u2", "u9"]);
@@ -100,6 +106,11 @@ fn after_a_new_epoch_nobody_leaves_before_the_hold_is_over() {
     let held = Freshness::Held { since: StoreTime(500) };
     desk.event("r1", desk::page_of(epoch(2), 1, held, &["u1"]));
     assert_eq!(desk.users("r1"), ["u1", "u2"]);
+    let shown = desk.watcher.view(&room("r1")).unwrap().cursor();
+    assert_eq!(
+        (shown.get(&region("home")), shown.seen(&region("home"))),
+        (None, cursor(2, 1).get(&region("home")))
+    );
     desk.drain();
     desk.event("r1", RegionEvent::Freshness(Freshness::Live));
     assert_eq!(desk.drain(), [event(live("r1")), event(Event::Changed(room("r1")))]);

@@ -117,6 +117,9 @@ fn an_unconfirmed_member_or_a_lost_region_is_no_ghost_elsewhere() {
     load(&mut view, "eu", &lost_all, HELD);
     let shows_unconfirmed = view.cursor();
     assert_eq!((view.len(), shows_unconfirmed.get(&region("eu"))), (3, None));
+    assert_eq!(shows_unconfirmed.seen(&region("eu")), Some(lost_all.position()));
+    let (_, before_the_loss) = three();
+    assert_eq!(before_the_loss.resume(&shows_unconfirmed), Resume::Behind, "nobody goes back to before");
     assert_eq!(view.resume(&cursor(lost_all.position())), Resume::Snapshot);
     let mut elsewhere = View::new();
     load(&mut elsewhere, "eu", &lost_all, Freshness::Live);
@@ -125,9 +128,13 @@ fn an_unconfirmed_member_or_a_lost_region_is_no_ghost_elsewhere() {
     let (history, mut view) = three();
     view.apply(&region("eu"), RegionEvent::Lost, NOW);
     let lost = view.cursor();
-    assert!(lost.is_empty() && view.is_empty());
+    assert!(lost.get(&region("eu")).is_none() && view.is_empty());
     let (_, elsewhere) = three();
     assert_eq!(elsewhere.resume(&lost), Resume::Snapshot);
+    assert_eq!(view.resume(&lost), Resume::Snapshot);
+    let mut lags = View::new();
+    load(&mut lags, "eu", &History::new(1, 0, List::new()), Freshness::Live);
+    assert_eq!(lags.resume(&lost), Resume::Behind);
     assert_eq!(view.resume(&cursor(history.position())), Resume::Snapshot);
 }
 
@@ -229,7 +236,9 @@ fn a_leave_while_paging_is_not_lost() {
     deliver(&mut view, &history, 1);
     assert_eq!(receiver.next(&view), Next::Page { revision: begun, after: Some(user(1)) });
     client.extend(list(&view.page(Some(&user(1)), 2)));
-    assert!(view.cursor_of(begun).is_empty(), "its pages are of two moments");
+    let mixed = view.cursor_of(begun);
+    assert_eq!(mixed.get(&region("eu")), None, "its pages are of two moments");
+    assert_eq!(mixed.seen(&region("eu")), Some(history.position()), "of which the later one was seen");
     receiver.page_sent(begun, Some(user(3)), false);
     assert_eq!(receiver.next(&view), Next::Shared { sent: begun, from: begun, to: view.revision() });
     crate::oracle::apply_view(&view.changed_since(begun).unwrap(), &mut client);

@@ -193,6 +193,7 @@ impl Bench {
         for (name, copy) in self.view.regions() {
             let clean = copy.phase() == Phase::Complete && copy.unconfirmed() == 0;
             assert_eq!(cursor.get(name), copy.position().filter(|_| clean));
+            assert!(copy.position().is_none_or(|position| cursor.seen(name) == Some(position)));
         }
     }
 
@@ -244,12 +245,14 @@ impl Bench {
     }
 
     fn must_answer(&self, places: &[Position]) -> bool {
-        let clean = self.view.cursor().iter().count() == self.histories.len();
+        let cursor = self.view.cursor();
+        let own: Vec<Position> = cursor.iter().filter_map(|(_, entry)| entry.equal()).collect();
+        let clean = own.len() == self.histories.len();
         let reach = places.iter().zip(&self.floors).all(|(place, floor)| {
             floor.is_some_and(|floor| floor.epoch == place.epoch && floor.revision <= place.revision)
         });
-        let same = |(own, place): (Position, &Position)| own.epoch == place.epoch;
-        clean && reach && !self.forgot && self.view.cursor().iter().map(|(_, own)| own).zip(places).all(same)
+        let same = |(own, place): (&Position, &Position)| own.epoch == place.epoch;
+        clean && reach && !self.forgot && own.iter().zip(places).all(same)
     }
 }
 
@@ -279,5 +282,5 @@ fn converge(mut bench: Bench) {
     let rosters: Vec<&List> = bench.histories.iter().map(History::now).collect();
     assert_eq!(bench.shown(), union(&rosters));
     assert!(bench.resumed_by_delta > 0 && bench.view.is_complete());
-    assert!(bench.view.cursor().iter().all(|(_, position)| position.revision > Revision(0)));
+    assert!(bench.view.cursor().iter().all(|(_, entry)| entry.position().revision > Revision(0)));
 }

@@ -1,6 +1,6 @@
 //! Watchers: snapshots, deltas, resume, and what a slow one costs.
 
-use presence_model::cursor::Cursor;
+use presence_model::cursor::{Cursor, Entry};
 use presence_model::id::{RegionId, SessionId};
 use presence_model::link::{LinkUp, RequestId};
 use presence_model::position::{Epoch, Position, Revision};
@@ -207,7 +207,35 @@ fn a_cursor_from_the_future_costs_a_snapshot_and_nothing_else() {
 }
 
 #[test]
+fn who_equals_no_roster_is_told_the_whole_list() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    world.join(edge, "ann", 1);
+    let watch = world.watch(0, 1);
+    let at = world.watchers[&watch].position().unwrap();
+    let key = world.watch_nothing(0, 2);
+    let cursor = Cursor::from_iter([(region(), Entry::Seen(at))]);
+    world.open(key, OpenRoom { cursor: Some(cursor), ..open("r", None) });
+    world.run(ms(50));
+    assert_eq!((world.watchers[&key].pages, &world.watchers[&key].saw[..]), (1, &["+ann".to_owned()][..]));
+}
+
+#[test]
 fn a_core_behind_what_somebody_has_seen_reads_the_store_first() {
+    let (saw, pages) = behind_what_was_seen(|ask, seen| ask.at_least = open("r", seen).cursor);
+    assert_eq!((saw, pages), (vec!["+ann".to_owned()], 0));
+}
+
+#[test]
+fn a_core_behind_a_list_that_was_in_doubt_reads_the_store_first() {
+    let (saw, pages) = behind_what_was_seen(|ask, seen| {
+        ask.cursor = seen.map(|at| Cursor::from_iter([(region(), Entry::Seen(at))]));
+    });
+    assert_eq!((saw, pages), (vec!["+ann".to_owned()], 1));
+}
+
+/// What a watcher is told, and by how many pages more, that asks a core which lags behind what was seen elsewhere.
+fn behind_what_was_seen(ask: impl Fn(&mut OpenRoom, Option<Position>)) -> (Vec<String>, usize) {
     let mut world = World::with_cores(2);
     let edge = world.edge(0);
     let slow = world.watch(1, 1);
@@ -221,12 +249,13 @@ fn a_core_behind_what_somebody_has_seen_reads_the_store_first() {
     let seen = world.watchers[&fast].position();
     let had = world.watchers[&slow].position();
     world.faults.away.clear();
-    let mut ask = open("r", had);
-    ask.at_least = open("r", seen).cursor;
-    world.open(slow, ask);
+    let mut asked = open("r", had);
+    ask(&mut asked, seen);
+    let pages = world.watchers[&slow].pages;
+    world.open(slow, asked);
     world.run(ms(10));
-    assert_eq!(world.watchers[&slow].saw, ["+ann"]);
     assert_eq!(world.watchers[&slow].gaps, 0);
+    (world.watchers[&slow].saw.clone(), world.watchers[&slow].pages - pages)
 }
 
 #[test]

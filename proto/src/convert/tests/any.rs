@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use presence_model::change::Removal;
 use presence_model::class::RoomTimings;
-use presence_model::cursor::Cursor;
+use presence_model::cursor::{Cursor, Entry};
 use presence_model::delta::Delta;
 use presence_model::digest::Digest;
 use presence_model::id::{
@@ -110,7 +110,8 @@ fn position() -> impl Strategy<Value = Position> {
 }
 
 fn cursor() -> impl Strategy<Value = Cursor> {
-    btree_map(region(), position(), 0..5).prop_map(Cursor::new)
+    let entry = prop_oneof![position().prop_map(Entry::Equal), position().prop_map(Entry::Seen)];
+    btree_map(region(), entry, 0..5).prop_map(Cursor::from_iter)
 }
 
 fn freshness() -> impl Strategy<Value = Freshness> {

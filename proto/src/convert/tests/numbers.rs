@@ -98,7 +98,8 @@ fn held(since_ms: u64) -> Result<(), WireError> {
 fn min_interval(min_interval_ms: u64) -> Result<(), WireError> {
     let level = v1::WatchLevel::Members.into();
     let open = v1::OpenRoom { room: "r".into(), level, min_interval_ms, ..v1::OpenRoom::default() };
-    WatchUp::try_from(v1::WatchRequest { message: Some(watch_request::Message::Open(open)) }).map(|_| ())
+    WatchUp::try_from(v1::WatchRequest { message: Some(watch_request::Message::Open(Box::new(open))) })
+        .map(|_| ())
 }
 
 const BOUNDED: &[Row] = &[
