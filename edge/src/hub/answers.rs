@@ -63,10 +63,6 @@ impl Hub {
         let Some((key, room)) = late.filter(|whom| self.is_in_as(*whom, grant.generation)) else {
             return self.release(ReleaseReason::TransportLost, grant.lease);
         };
-        let session = self.conns.get(key).and_then(|conn| conn.stay(room)?.session.as_deref());
-        if let Some(lease) = session.and_then(Session::lease) {
-            self.forget_lease(lease);
-        }
         self.rejoined(key, room, grant, cx);
     }
 
@@ -117,7 +113,7 @@ impl Hub {
         }
     }
 
-    /// Notes a grant; false, and the lease given up, if its session is gone.
+    /// Notes a grant, which ends what was granted before; false, and the lease given up, if its session is gone.
     fn grant(&mut self, key: ConnKey, room: RoomKey, grant: GrantDown, now: Mono) -> bool {
         let store_time = self.link.store_time(now);
         let timings = grant.timings.unwrap_or(self.timings.usual());
@@ -134,8 +130,12 @@ impl Hub {
         };
         session.generation = Some(grant.generation);
         session.timings = Some(timings);
+        let before = session.lease().filter(|before| *before != grant.lease);
         session.standing =
             Standing::Joined { lease: grant.lease, since: grant.since, renewed, marked: false };
+        if let Some(before) = before {
+            self.forget_lease(before);
+        }
         self.leases.insert(grant.lease, (key, stay));
         self.pace(key, now);
         true

@@ -63,6 +63,20 @@ fn the_lease_granted_last_is_the_one_in_force() {
 }
 
 #[test]
+fn a_lease_that_the_answer_to_a_later_join_replaces_is_not_kept() {
+    let (mut world, key, request) = rejoining_twice();
+    world.granted(request, lease(2));
+    world.down(LinkDown::EndLease { lease: lease(2), reason: RemovalReason::LeaseExpired });
+    let again = world.take_join().request;
+    // The second answer to the join before, and then that to this one: data was lost between all of them.
+    world.granted(request, lease(3));
+    world.granted(again, lease(4));
+    assert_eq!((world.take_released(), world.hub.counts().leases), (vec![], 1));
+    assert_eq!(renewed(&mut world), [lease(4)]);
+    assert_eq!(world.closed(key), None);
+}
+
+#[test]
 fn what_a_session_that_is_gone_or_an_older_attempt_is_granted_late_is_given_up() {
     let (mut world, key, request) = rejoining_twice();
     world.granted(request, lease(2));
