@@ -1,33 +1,53 @@
 //! The whole system as machines over a simulated network, time and store.
 //!
 //! What runs here is the code that ships: the core's driver, the edge's hub, the memory store. The world
-//! joins them by pipes that delay, and seeded faults do what nights do. Everything observed is written
-//! to a log, and a checker that knows the guarantees by name looks at every step. The same seed gives the
-//! same log, byte for byte.
+//! joins them by ways that delay and are cut, and a plan of faults, drawn from the seed before it starts, does
+//! what nights do. Everything observed is written to a story, and what is shown, stored and answered is held
+//! against an account of the truth that the world keeps by itself. The same plan gives the same story, byte
+//! for byte.
 
-mod checker;
-mod client;
+mod agenda;
+mod chance;
+mod desk;
 mod faults;
+mod guarantee;
+mod ledger;
+mod names;
+mod network;
 mod nodes;
-mod pipes;
+mod place;
+mod plan;
+mod shape;
+mod shrink;
+mod story;
+mod tab;
+mod tell;
 mod world;
 
-pub use checker::Violation;
-pub use faults::Plan;
-pub use world::{Story, World};
+pub use faults::{Death, Fault, Way};
+pub use guarantee::{Guarantee, Violation};
+pub use plan::{Plan, Planned};
+pub use shape::Shape;
+pub use shrink::shrink;
+pub use story::{Keep, Story};
 
-use std::time::Duration;
+/// A guarantee that was broken, with the story up to there.
+#[derive(Debug)]
+pub struct Failure {
+    /// What was broken.
+    pub violation: Violation,
+    /// What happened before.
+    pub story: Story,
+}
 
-/// Runs one seed for `span` of simulated time, then lets everything settle.
+/// Lives through a plan, then lets everything come to rest.
 ///
 /// # Errors
-/// The first guarantee that was broken, with the story up to there.
-pub fn run(seed: u64, plan: &Plan, span: Duration) -> Result<Story, Box<(Violation, Story)>> {
-    let mut world = World::new(seed, plan);
-    let outcome = world.live(span).and_then(|()| world.settle());
-    let story = world.into_story();
-    match outcome {
-        Ok(()) => Ok(story),
-        Err(violation) => Err(Box::new((violation, story))),
+/// The first guarantee that was broken.
+pub fn live(plan: &Plan, keep: Keep) -> Result<Story, Box<Failure>> {
+    let mut world = world::World::new(plan, keep);
+    match world.live() {
+        Ok(()) => Ok(world.story),
+        Err(violation) => Err(Box::new(Failure { violation, story: world.story })),
     }
 }

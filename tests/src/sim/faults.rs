@@ -1,100 +1,316 @@
-//! What nights do: seeded transitions of the world.
+//! What nights do: transitions of the world, each a line that a person can read.
 
+use std::fmt;
 use std::time::Duration;
 
-use rand::RngExt as _;
-use rand::rngs::StdRng;
+use presence_model::time::millis;
 
-/// How rough a night is.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Cores, over one store.
-    pub cores: usize,
-    /// Edges.
-    pub edges: usize,
-    /// Tabs, among fewer users.
-    pub clients: usize,
-    /// Users who share the tabs; the rest of the tabs watch.
-    pub users: usize,
-    /// Average span between two transitions.
-    pub every: Duration,
-    /// One answer of the store in so many is lost after the command was carried out; 0: none.
-    pub lost_reply_of: u32,
-    /// Delay of one message, at most, outside of spikes.
-    pub delay_max: Duration,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            cores: 1,
-            edges: 2,
-            clients: 10,
-            users: 5,
-            every: Duration::from_millis(1_500),
-            lost_reply_of: 60,
-            delay_max: Duration::from_millis(40),
-        }
-    }
-}
-
-/// Share of the faults that befall a core where there are several.
-const CORE_FAULTS: f64 = 0.2;
-
-/// One transition.
+/// Which directions of a way are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// A tab's transport is closed and it comes back.
-    Blip(usize),
-    /// A tab's bytes stop; it cannot connect for a while.
-    Tunnel(usize, Duration),
-    /// Goodbye, and back after a while.
-    Leave(usize, Duration),
-    /// A new status.
-    Update(usize),
-    /// An edge process dies and is started again.
-    CrashEdge(usize, Duration),
-    /// A core process dies and is started again.
-    CrashCore(usize, Duration),
-    /// A core process stands still for a while.
-    PauseCore(usize, Duration),
-    /// The link of a living edge is reset.
-    BreakLink(usize),
-    /// Everything is slow for a while.
-    Slow(Duration),
+pub enum Way {
+    /// Both.
+    Both,
+    /// From the one named first.
+    There,
+    /// To the one named first.
+    Back,
 }
 
-impl Plan {
-    /// Two cores, of which one or the other dies or stands still every now and then.
+/// How a process goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// The process: its machine resets what was connected.
+    Process,
+    /// The machine: nobody hears anything any more.
+    Machine,
+}
+
+/// One transition. Places are numbers; what befalls somebody who is not there has no effect.
+#[expect(missing_docs, reason = "the line of a fault says what its places and spans are")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A tab's socket is closed and it comes back.
+    Blip { tab: usize },
+    /// A tab goes without goodbye, and comes back much later.
+    Go { tab: usize, span: Duration },
+    /// A tab's process starts again; whether it has forgotten its session.
+    Reload { tab: usize, span: Duration, forgets: bool },
+    /// A tab stands still.
+    NapTab { tab: usize, span: Duration },
+    /// Bytes stop between a tab and all edges.
+    CutTab { tab: usize, way: Way, span: Duration },
+    /// Goodbye in its first room, and back after a while.
+    Leave { tab: usize, span: Duration },
+    /// Says something new in all its rooms.
+    Update { tab: usize },
+    /// A tab is duplicated: it comes with session and generation of another one of the same user.
+    Copy { tab: usize, of: usize },
+    /// A tab tries what is not its own: session and room of another one.
+    Trespass { tab: usize, of: usize },
+    /// A tab does not read.
+    Deaf { tab: usize, span: Duration },
+    /// A tab does not fetch the next token.
+    Forgetful { tab: usize },
+    /// All sockets of an edge are closed at once.
+    Storm { edge: usize },
+    /// An edge dies and starts again; whether with the identity of before, as a machine that was copied.
+    CrashEdge { edge: usize, span: Duration, death: Death, same: bool },
+    /// An edge stands still.
+    NapEdge { edge: usize, span: Duration },
+    /// An edge is told to go, and starts again.
+    DrainEdge { edge: usize, span: Duration },
+    /// The link of a living edge is reset.
+    BreakLink { edge: usize },
+    /// The watch of a living edge is reset.
+    BreakWatch { edge: usize },
+    /// Bytes stop between an edge and a core.
+    CutEdge { edge: usize, core: usize, way: Way, span: Duration },
+    /// Renewals, releases and goodbyes that an edge says in this span are heard twice: again later, over the link it
+    /// has then.
+    Echo { edge: usize, span: Duration },
+    /// A core dies and starts again.
+    CrashCore { core: usize, span: Duration, death: Death },
+    /// A core stands still; whether with what it had decided not yet sent.
+    NapCore { core: usize, span: Duration, holding: bool },
+    /// A core is told to go, and starts again.
+    DrainCore { core: usize, span: Duration },
+    /// Bytes stop between a core and the store; whether what was under way is lost with the connection.
+    CutStore { core: usize, way: Way, span: Duration, loses: bool },
+    /// Everything takes so many times as long.
+    Slow { span: Duration, factor: u32 },
+    /// The store stands still.
+    StopStore { span: Duration },
+    /// The store refuses connections.
+    CloseStore { span: Duration },
+    /// The store takes no writes.
+    ReadOnly { span: Duration },
+    /// Each command takes so much longer.
+    SlowStore { span: Duration, by: Duration },
+    /// Of so many writes the answer to one is lost, though they are carried out.
+    LoseAnswers { span: Duration, of: u32 },
+    /// Of so many commands one is lost.
+    LoseCommands { span: Duration, of: u32 },
+    /// Another store process with the same data.
+    Restart,
+    /// Another store process without data.
+    Empty,
+    /// A replica takes over that lacks so many commits; its clock is ahead by so much.
+    FailOver { commits: usize, ahead_ms: i64 },
+    /// A shard moves to another server.
+    Move { shard: u8 },
+    /// The store's clock steps.
+    Step { by_ms: i64 },
+    /// An operator puts a user out of a room.
+    Evict { user: usize, room: usize },
+}
+
+impl Fault {
+    /// How long it lasts.
     #[must_use]
-    pub fn several_cores() -> Self {
-        Self { cores: 2, ..Self::default() }
+    pub fn span(&self) -> Duration {
+        match *self {
+            Self::Go { span, .. }
+            | Self::Reload { span, .. }
+            | Self::NapTab { span, .. }
+            | Self::CutTab { span, .. }
+            | Self::Leave { span, .. }
+            | Self::Deaf { span, .. }
+            | Self::CrashEdge { span, .. }
+            | Self::NapEdge { span, .. }
+            | Self::DrainEdge { span, .. }
+            | Self::CutEdge { span, .. }
+            | Self::Echo { span, .. }
+            | Self::CrashCore { span, .. }
+            | Self::NapCore { span, .. }
+            | Self::DrainCore { span, .. }
+            | Self::CutStore { span, .. }
+            | Self::Slow { span, .. }
+            | Self::StopStore { span }
+            | Self::CloseStore { span }
+            | Self::ReadOnly { span }
+            | Self::SlowStore { span, .. }
+            | Self::LoseAnswers { span, .. }
+            | Self::LoseCommands { span, .. } => span,
+            Self::Blip { .. }
+            | Self::Update { .. }
+            | Self::Copy { .. }
+            | Self::Trespass { .. }
+            | Self::Forgetful { .. }
+            | Self::Storm { .. }
+            | Self::BreakLink { .. }
+            | Self::BreakWatch { .. }
+            | Self::Restart
+            | Self::Empty
+            | Self::FailOver { .. }
+            | Self::Move { .. }
+            | Self::Step { .. }
+            | Self::Evict { .. } => Duration::ZERO,
+        }
     }
 
-    pub(super) fn draw(&self, rng: &mut StdRng) -> Fault {
-        let client = rng.random_range(0..self.clients);
-        let edge = rng.random_range(0..self.edges);
-        let span = |rng: &mut StdRng, from: u64, to: u64| Duration::from_millis(rng.random_range(from..to));
-        if self.cores > 1 && rng.random_bool(CORE_FAULTS) {
-            let core = rng.random_range(0..self.cores);
-            return match rng.random_bool(0.5) {
-                true => Fault::CrashCore(core, span(rng, 100, 20_000)),
-                false => Fault::PauseCore(core, span(rng, 100, 30_000)),
-            };
+    /// The same, lasting so long.
+    #[must_use]
+    pub fn lasting(mut self, lasts: Duration) -> Self {
+        match &mut self {
+            Self::Go { span, .. }
+            | Self::Reload { span, .. }
+            | Self::NapTab { span, .. }
+            | Self::CutTab { span, .. }
+            | Self::Leave { span, .. }
+            | Self::Deaf { span, .. }
+            | Self::CrashEdge { span, .. }
+            | Self::NapEdge { span, .. }
+            | Self::DrainEdge { span, .. }
+            | Self::CutEdge { span, .. }
+            | Self::Echo { span, .. }
+            | Self::CrashCore { span, .. }
+            | Self::NapCore { span, .. }
+            | Self::DrainCore { span, .. }
+            | Self::CutStore { span, .. }
+            | Self::Slow { span, .. }
+            | Self::StopStore { span }
+            | Self::CloseStore { span }
+            | Self::ReadOnly { span }
+            | Self::SlowStore { span, .. }
+            | Self::LoseAnswers { span, .. }
+            | Self::LoseCommands { span, .. } => *span = lasts,
+            Self::Blip { .. }
+            | Self::Update { .. }
+            | Self::Copy { .. }
+            | Self::Trespass { .. }
+            | Self::Forgetful { .. }
+            | Self::Storm { .. }
+            | Self::BreakLink { .. }
+            | Self::BreakWatch { .. }
+            | Self::Restart
+            | Self::Empty
+            | Self::FailOver { .. }
+            | Self::Move { .. }
+            | Self::Step { .. }
+            | Self::Evict { .. } => {}
         }
-        match rng.random_range(0..100) {
-            0..25 => Fault::Blip(client),
-            25..40 => Fault::Tunnel(client, span(rng, 500, 25_000)),
-            40..55 => Fault::Leave(client, span(rng, 100, 8_000)),
-            55..75 => Fault::Update(client),
-            75..83 => Fault::CrashEdge(edge, span(rng, 200, 12_000)),
-            83..88 => Fault::CrashCore(0, span(rng, 100, 9_000)),
-            88..95 => Fault::BreakLink(edge),
-            _ => Fault::Slow(span(rng, 500, 4_000)),
-        }
+        self
     }
 
-    pub(super) fn pause(&self, rng: &mut StdRng) -> Duration {
-        self.every.mul_f64(rng.random_range(0.1..1.9))
+    /// Whether it concerns tabs and operators alone: everything else goes on as on any day.
+    #[must_use]
+    pub fn is_everyday(&self) -> bool {
+        match self {
+            Self::Blip { .. }
+            | Self::Go { .. }
+            | Self::Reload { .. }
+            | Self::NapTab { .. }
+            | Self::CutTab { .. }
+            | Self::Leave { .. }
+            | Self::Update { .. }
+            | Self::Copy { .. }
+            | Self::Trespass { .. }
+            | Self::Deaf { .. }
+            | Self::Forgetful { .. }
+            | Self::Storm { .. }
+            | Self::Evict { .. } => true,
+            Self::CrashEdge { .. }
+            | Self::NapEdge { .. }
+            | Self::DrainEdge { .. }
+            | Self::BreakLink { .. }
+            | Self::BreakWatch { .. }
+            | Self::CutEdge { .. }
+            | Self::Echo { .. }
+            | Self::CrashCore { .. }
+            | Self::NapCore { .. }
+            | Self::DrainCore { .. }
+            | Self::CutStore { .. }
+            | Self::Slow { .. }
+            | Self::StopStore { .. }
+            | Self::CloseStore { .. }
+            | Self::ReadOnly { .. }
+            | Self::SlowStore { .. }
+            | Self::LoseAnswers { .. }
+            | Self::LoseCommands { .. }
+            | Self::Restart
+            | Self::Empty
+            | Self::FailOver { .. }
+            | Self::Move { .. }
+            | Self::Step { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Blip { tab } => write!(f, "tab{tab} closes its socket and comes back"),
+            Self::Go { tab, .. } => write!(f, "tab{tab} goes without goodbye"),
+            Self::Reload { tab, forgets: false, .. } => write!(f, "tab{tab} reloads"),
+            Self::Reload { tab, forgets: true, .. } => write!(f, "tab{tab} reloads as another session"),
+            Self::NapTab { tab, .. } => write!(f, "tab{tab} stands still"),
+            Self::CutTab { tab, way, .. } => write!(f, "bytes stop between tab{tab} and the edges{way}"),
+            Self::Leave { tab, .. } => write!(f, "tab{tab} says goodbye"),
+            Self::Update { tab } => write!(f, "tab{tab} says something new"),
+            Self::Copy { tab, of } => write!(f, "tab{tab} comes as a duplicate of tab{of}"),
+            Self::Trespass { tab, of } => write!(f, "tab{tab} tries session and room of tab{of}"),
+            Self::Deaf { tab, .. } => write!(f, "tab{tab} does not read"),
+            Self::Forgetful { tab } => write!(f, "tab{tab} will not renew its token"),
+            Self::Storm { edge } => write!(f, "all sockets of edge{edge} are closed"),
+            Self::CrashEdge { edge, death, same, .. } => {
+                write!(f, "edge{edge} dies{death}{}", if same { ", to come back as the same" } else { "" })
+            }
+            Self::NapEdge { edge, .. } => write!(f, "edge{edge} stands still"),
+            Self::DrainEdge { edge, .. } => write!(f, "edge{edge} is told to go"),
+            Self::BreakLink { edge } => write!(f, "the link of edge{edge} is reset"),
+            Self::BreakWatch { edge } => write!(f, "the watch of edge{edge} is reset"),
+            Self::CutEdge { edge, core, way, .. } => {
+                write!(f, "bytes stop between edge{edge} and core{core}{way}")
+            }
+            Self::Echo { edge, .. } => write!(f, "what edge{edge} says is heard twice"),
+            Self::CrashCore { core, death, .. } => write!(f, "core{core} dies{death}"),
+            Self::NapCore { core, holding: true, .. } => {
+                write!(f, "core{core} stands still between decision and command")
+            }
+            Self::NapCore { core, holding: false, .. } => write!(f, "core{core} stands still"),
+            Self::DrainCore { core, .. } => write!(f, "core{core} is told to go"),
+            Self::CutStore { core, way, loses, .. } => {
+                let what = if loses { ", and what was under way is lost" } else { "" };
+                write!(f, "bytes stop between core{core} and the store{way}{what}")
+            }
+            Self::Slow { factor, .. } => write!(f, "everything takes {factor} times as long"),
+            Self::StopStore { .. } => write!(f, "the store stands still"),
+            Self::CloseStore { .. } => write!(f, "the store refuses connections"),
+            Self::ReadOnly { .. } => write!(f, "the store takes no writes"),
+            Self::SlowStore { by, .. } => write!(f, "the store takes {} ms longer", by.as_millis()),
+            Self::LoseAnswers { of, .. } => write!(f, "the store loses one answer of {of}"),
+            Self::LoseCommands { of, .. } => write!(f, "one command of {of} is lost"),
+            Self::Restart => write!(f, "the store restarts with its data"),
+            Self::Empty => write!(f, "the store restarts without data"),
+            Self::FailOver { commits, ahead_ms } => {
+                write!(f, "a replica takes over without the last {commits} commits, {ahead_ms} ms ahead")
+            }
+            Self::Move { shard } => write!(f, "shard {shard} moves"),
+            Self::Step { by_ms } => write!(f, "the store's clock steps by {by_ms} ms"),
+            Self::Evict { user, room } => write!(f, "u{user} is put out of r{room}"),
+        }?;
+        match millis(self.span()) {
+            0 => Ok(()),
+            span => write!(f, ", for {span} ms"),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "",
+            Self::There => " (one way)",
+            Self::Back => " (the way back)",
+        })
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "",
+            Self::Machine => " without a word",
+        })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
 
 use presence_model::time::Mono;
 
@@ -62,13 +61,5 @@ impl<E> Agenda<E> {
 /// One direction of a stream: what is sent later arrives later, whatever each is delayed by.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pipe {
-    last: Mono,
-}
-
-impl Pipe {
-    /// When something sent now with this delay arrives.
-    pub(super) fn arrival(&mut self, now: Mono, delay: Duration) -> Mono {
-        self.last = self.last.max(now + delay);
-        self.last
-    }
+    pub(super) last: Mono,
 }

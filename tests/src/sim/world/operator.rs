@@ -1,0 +1,183 @@
+//! An operator: asks about rooms and people, and puts somebody out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use presence_core::driver::{Answer, Explained, Input, Query, QueryKey, QueryRefusal};
+use presence_model::profile::Member;
+use presence_model::reason::RemovalReason;
+use presence_model::replica::Freshness;
+use presence_model::time::Mono;
+use rand::RngExt as _;
+
+use super::{Event, World};
+use crate::sim::chance::Chance;
+use crate::sim::guarantee::Guarantee;
+use crate::sim::ledger::{Ended, Who};
+
+/// Between two questions.
+const ASKS_EVERY: Duration = Duration::from_millis(1_300);
+/// Entries of a page that is larger than any room.
+const PAGE: usize = 1_000;
+
+/// What was asked, and what was known then.
+#[derive(Debug)]
+struct Asked {
+    at: Mono,
+    what: Asks,
+}
+
+#[derive(Debug)]
+enum Asks {
+    Room(usize),
+    Explain(Who),
+    Evict(Who),
+}
+
+pub(super) struct Operator {
+    chance: Chance,
+    number: u64,
+    asked: BTreeMap<QueryKey, Asked>,
+}
+
+impl Operator {
+    pub(super) fn new(chance: Chance) -> Self {
+        Self { chance, number: 0, asked: BTreeMap::new() }
+    }
+}
+
+impl World {
+    /// A core that runs, by chance.
+    fn some_core(&mut self) -> Option<u64> {
+        let runs: Vec<u64> =
+            self.cores.iter().filter_map(|slot| slot.process.as_ref()).map(|core| core.run).collect();
+        if runs.is_empty() {
+            return None;
+        }
+        Some(runs[self.operator.chance.random_range(0..runs.len())])
+    }
+
+    fn ask_about(&mut self, what: Asks) -> QueryKey {
+        self.operator.number += 1;
+        let key = QueryKey(self.operator.number);
+        let at = self.wires.now;
+        self.operator.asked.insert(key, Asked { at, what });
+        key
+    }
+
+    pub(super) fn question(&mut self) {
+        self.wires.after(ASKS_EVERY, Event::Question);
+        let chance = &mut self.operator.chance;
+        let room = chance.random_range(0..self.names.rooms.len());
+        let user = chance.random_range(0..self.names.users.len());
+        let explains = chance.random_bool(0.5);
+        let Some(run) = self.some_core() else { return };
+        let name = self.names.rooms[room].clone();
+        let (what, query) = if explains {
+            (Asks::Explain((room, user)), Query::Explain { room: name, user: self.names.users[user].clone() })
+        } else {
+            (Asks::Room(room), Query::Room { room: name, after: None, count: PAGE })
+        };
+        let key = self.ask_about(what);
+        self.wires.after(Duration::from_millis(1), Event::Asked(run, key, query));
+    }
+
+    pub(super) fn asked(&mut self, run: u64, key: QueryKey, query: Query) {
+        self.feed_core(run, Input::Query(key, query));
+    }
+
+    pub(super) fn evict(&mut self, user: usize, room: usize) {
+        let Some(run) = self.some_core() else { return };
+        let key = self.ask_about(Asks::Evict((room, user)));
+        self.eye.evictions.insert((room, user), self.wires.now);
+        let awake = self.place_of(run).and_then(|place| self.cores[place].process.as_ref());
+        if awake.is_some_and(|core| core.asleep.is_none()) {
+            let (room, user) = (self.names.rooms[room].clone(), self.names.users[user].clone());
+            self.feed_core(run, Input::Evict(key, room, user));
+        }
+    }
+
+    pub(super) fn answered(&mut self, key: QueryKey, answer: Result<Answer, QueryRefusal>) {
+        let Some(asked) = self.operator.asked.remove(&key) else {
+            return self.breach(Guarantee::G11, format!("question {} is answered twice", key.0));
+        };
+        let Ok(answer) = answer else { return self.story.count("refused question") };
+        match (asked.what, answer) {
+            (Asks::Room(room), Answer::Room { members, freshness, count, .. }) => {
+                self.story.count("read");
+                self.judge_read((room, asked.at), &members, count, freshness);
+            }
+            (Asks::Explain(who), Answer::Explain(explained)) => {
+                self.story.count("explained");
+                self.judge_explained(who, asked.at, &explained);
+            }
+            (Asks::Evict((room, user)), Answer::Evicted { sessions }) => {
+                self.note("evicted", &format!("u{user} from r{room}: {sessions} sessions"));
+            }
+            (Asks::Room(_) | Asks::Explain(_) | Asks::Evict(_), answer) => {
+                self.breach(Guarantee::G12, format!("question {} is answered by {answer:?}", key.0));
+            }
+        }
+    }
+
+    /// Who is read is backed, or was a second ago (G1); who is there is read (G5).
+    fn judge_read(&mut self, (room, asked): (usize, Mono), members: &[Member], count: u64, fresh: Freshness) {
+        let now = self.now();
+        let touched = self.ledger.members.iter().any(|(who, truth)| who.0 == room && truth.touched >= asked);
+        if count != members.len() as u64 && !touched {
+            self.breach(
+                Guarantee::G5,
+                format!("r{room} is said to have {count} members, but {members:?} are read"),
+            );
+        }
+        if fresh != Freshness::Live || self.eye.was_held(room, asked) {
+            return;
+        }
+        let within = Duration::from_secs(1) + now.since(asked) + Duration::from_millis(10);
+        for user in 0..self.names.users.len() {
+            let Some(truth) = self.ledger.truth((room, user)) else { continue };
+            let listed = members.iter().any(|member| member.user == self.names.users[user]);
+            let known_for = now.since(truth.since);
+            if listed && !truth.present && known_for > within {
+                let what = format!(
+                    "u{user} is read in r{room} though nothing carries it for {} ms",
+                    known_for.as_millis()
+                );
+                self.breach(if truth.token_over { Guarantee::G10 } else { Guarantee::G1 }, what);
+            } else if !listed && truth.stored && now.since(truth.stored_since) > now.since(asked) {
+                self.breach(Guarantee::G5, format!("u{user} is stored in r{room} and not read"));
+            }
+        }
+    }
+
+    /// For everybody shown, and everybody gone not long ago, the reason is told (G12).
+    fn judge_explained(&mut self, who: Who, asked: Mono, explained: &Explained) {
+        let (room, user) = who;
+        let Some(truth) = self.ledger.truth(who) else { return };
+        if truth.touched >= asked || self.ledger.lost_data.is_some_and(|at| at >= asked) {
+            return;
+        }
+        let about = format!("u{user} in r{room}");
+        let record = explained.read.record.as_ref();
+        if truth.stored != record.is_some() {
+            let (is, told) = (if truth.stored { "there" } else { "gone" }, record.is_some());
+            return self.breach(Guarantee::G12, format!("{about} is {is}, but a record is told: {told}"));
+        }
+        if record.is_some_and(|record| explained.leases.len() < record.sessions.len()) {
+            let what = format!("{about} has sessions without a lease: {:?}", explained.leases);
+            return self.breach(Guarantee::G12, what);
+        }
+        if let Some(Ended { session, reason, at }) = truth.ended.clone()
+            && record.is_none()
+            && at < asked
+        {
+            let told = explained.read.tombstones.get(&session).map(|tombstone| tombstone.reason);
+            // Its edge may have said meanwhile that the client is gone.
+            let gone = reason.is_silence_of_the_edge() && told == Some(RemovalReason::ConnectionLost);
+            if told != Some(reason) && !gone {
+                let what = format!("{about} went as {reason} with {session}, but {told:?} is told");
+                self.breach(Guarantee::G12, what);
+            }
+        }
+    }
+}

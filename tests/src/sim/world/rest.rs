@@ -1,0 +1,116 @@
+//! When nothing happens any more: everybody sees the same, and what is there; nothing is left over.
+
+use presence_edge::hub::HubCounts;
+
+use super::World;
+use crate::sim::guarantee::Guarantee;
+use crate::sim::place::Wish;
+
+/// Connections of one tab that an edge may still have, one after the other given up in silence.
+const SOCKETS_OF_TAB_MAX: usize = 8;
+/// Rooms of a tab.
+const PLACES_OF_TAB_MAX: u64 = 2;
+
+impl World {
+    pub(super) fn at_rest(&mut self) {
+        self.note("at rest", "");
+        for room in 0..self.names.rooms.len() {
+            self.room_at_rest(room);
+        }
+        for tab in 0..self.tabs.len() {
+            self.tab_at_rest(tab);
+        }
+        self.sizes_at_rest();
+    }
+
+    /// All views of a room are equal: those of tabs by what they show, those of services by their digests.
+    fn room_at_rest(&mut self, room: usize) {
+        let mut first: Option<(usize, String)> = None;
+        let views: Vec<(usize, String)> = self
+            .tabs
+            .iter()
+            .flat_map(|tab| tab.places.iter().map(|place| (tab.number, place)))
+            .filter(|(_, place)| place.room == room && place.wish == Wish::In)
+            .map(|(tab, place)| {
+                let rows =
+                    place.list.iter().enumerate().filter_map(|(user, row)| Some((user, row.as_ref()?)));
+                let said: Vec<String> = rows
+                    .map(|(user, row)| {
+                        let status = row.status.map_or("none", |status| status.as_str());
+                        format!("u{user} {status} {} since {}", row.said, row.since)
+                    })
+                    .collect();
+                (tab, format!("{} (live: {})", said.join(", "), place.is_live()))
+            })
+            .collect();
+        for (tab, view) in views {
+            match &first {
+                None => first = Some((tab, view)),
+                Some((other, as_other)) if *as_other != view => {
+                    let what = format!("in r{room} tab{other} shows {as_other}, but tab{tab} shows {view}");
+                    return self.breach(Guarantee::G9, what);
+                }
+                Some(_) => {}
+            }
+        }
+        for number in 0..self.desks.len() {
+            let copy = &self.desks[number].copies[room];
+            let newest = copy.position.and_then(|position| self.eye.newest(room, position));
+            if !copy.is_live()
+                || newest.is_some_and(|newest| {
+                    Some(newest) > copy.position && self.eye.recorded(room, newest) != Some(copy.digest())
+                })
+            {
+                let what =
+                    format!("desk{number} is at {:?} in r{room}, which is at {newest:?}", copy.position);
+                return self.breach(Guarantee::G9, what);
+            }
+        }
+    }
+
+    /// Who wants in is in, and shown to itself.
+    fn tab_at_rest(&mut self, tab: usize) {
+        for place in 0..self.tabs[tab].places.len() {
+            let this = &self.tabs[tab].places[place];
+            let user = self.tabs[tab].user;
+            let shown = this.only_watches || this.list[user].is_some();
+            if this.wish == Wish::In && (!this.is_live() || !shown || !(this.joined || this.only_watches)) {
+                let (live, joined, room) = (this.is_live(), this.joined, this.room);
+                let what =
+                    format!("tab{tab} wants into r{room}: live {live}, joined {joined}, shown {shown}");
+                return self.breach(Guarantee::G9, what);
+            }
+        }
+    }
+
+    /// What an edge has is bounded by who is connected to it (G11).
+    pub(super) fn look_at_sizes(&mut self) {
+        let most = (self.tabs.len() * SOCKETS_OF_TAB_MAX) as u64;
+        for place in 0..self.edges.len() {
+            let Some(edge) = self.edges[place].process.as_ref() else { continue };
+            let HubCounts { connections, rooms, leases, .. } = edge.hub.counts();
+            let rooms_most = self.names.rooms.len() as u64;
+            if connections > most || rooms > rooms_most || leases > connections * PLACES_OF_TAB_MAX {
+                let what =
+                    format!("edge{place} has {connections} connections, {rooms} rooms, {leases} leases");
+                return self.breach(Guarantee::G11, what);
+            }
+        }
+    }
+
+    /// Nobody is left over: as many connections as tabs, as many leases as sessions (G11).
+    fn sizes_at_rest(&mut self) {
+        let counts = self.edges.iter().filter_map(|slot| slot.process.as_ref()).map(|edge| edge.hub.counts());
+        let (connections, leases) =
+            counts.fold((0, 0), |(c, l), counts| (c + counts.connections, l + counts.leases));
+        let places = self.tabs.iter().flat_map(|tab| &tab.places);
+        let sessions = places.filter(|place| place.joined && !place.only_watches).count() as u64;
+        let tabs = self.tabs.iter().filter(|tab| tab.connection.is_some()).count() as u64;
+        if (connections, leases) != (tabs, sessions) {
+            let what = format!(
+                "edges have {connections} connections of {tabs} tabs, and {leases} leases of {sessions} sessions"
+            );
+            self.breach(Guarantee::G11, what);
+        }
+    }
+}
