@@ -2,7 +2,8 @@
 //!
 //! Each answer that carries the store's time bounds the offset between that clock and our own: it was
 //! read after we asked and before we heard. Overlapping bounds are narrowed; bounds further apart than
-//! [`CLOCK_STEP`] are a step; bounds closer than that move what is known by no more than it. The estimate is
+//! [`CLOCK_STEP`] are a step; bounds closer than that move what is known by no more than it. A first answer that
+//! took longer may hide one that nothing can show any more: it is taken for a step. The estimate is
 //! the upper bound: a deadline computed from it is at most one round trip late and never early (G2).
 
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ impl StoreClock {
         let seen = Offset { low: signed(time) - own(now), high: signed(time) - own(asked), at: now };
         let Some(known) = self.shards.get(&shard).map(|known| known.drifted(now)) else {
             self.shards.insert(shard, seen);
-            return false;
+            return now.since(asked) > CLOCK_STEP;
         };
         let (low, high) = (known.low.max(seen.low), known.high.min(seen.high));
         if low <= high {
@@ -125,6 +126,16 @@ mod tests {
         assert!(!clock.observe(S, StoreTime(1_008_187), at(101), at(8_101)));
         let estimate = clock.estimate(S, at(8_101)).unwrap().0;
         assert!((1_008_187..1_009_200).contains(&estimate), "{estimate}");
+    }
+
+    #[test]
+    fn a_slow_answer_is_taken_for_a_step_only_by_who_never_knew_the_clock() {
+        let at = Mono::from_millis;
+        for (took, stepped) in [(999, false), (1_000, false), (1_001, true)] {
+            let mut clock = StoreClock::default();
+            assert_eq!(clock.observe(S, StoreTime(1_000_100), at(100), at(100 + took)), stepped, "{took} ms");
+            assert!(!clock.observe(S, StoreTime(1_003_000), at(2_000), at(7_000)));
+        }
     }
 
     #[test]

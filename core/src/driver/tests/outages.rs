@@ -211,6 +211,27 @@ fn an_outage_that_a_step_of_the_clock_hides_ends_nobody_who_could_not_come_back(
 }
 
 #[test]
+fn an_outage_that_a_step_hides_from_a_core_that_never_knew_the_clock_ends_nobody_either() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let ann = world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.release(edge, ann.lease);
+    world.run(secs(1));
+    world.sleep(0, true);
+    world.faults.hold_back = Some(1);
+    let core = world.start_core();
+    world.run(ms(20_500));
+    world.skew_ms = -9_000;
+    world.let_go();
+    world.run(secs(30));
+    let watch = world.watch(core, 1);
+    assert_eq!(world.watchers[&watch].shown(), ["ann"], "held: her grace ran out while nobody could join");
+    world.run(secs(30));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann connection_lost"]);
+}
+
+#[test]
 fn a_store_that_is_always_slow_is_swept_all_the_same() {
     let mut world = World::new();
     let edge = world.edge(0);
