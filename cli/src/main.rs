@@ -34,6 +34,8 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
+        // Whoever reads has enough, as `head` has.
+        Err(error) if outcome::is_hung_up(&error) => ExitCode::SUCCESS,
         Err(error) => {
             paint::error(&error);
             if outcome::is_taken(&error) {

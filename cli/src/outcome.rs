@@ -48,8 +48,16 @@ fn is_full(error: &WriteKeysError) -> bool {
 
 /// Whether an address was in use.
 pub(crate) fn is_taken(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
-    causes.any(|cause| cause.kind() == io::ErrorKind::AddrInUse)
+    is_of(error, io::ErrorKind::AddrInUse)
+}
+
+/// Whether the reader of what is printed has hung up.
+pub(crate) fn is_hung_up(error: &anyhow::Error) -> bool {
+    is_of(error, io::ErrorKind::BrokenPipe)
+}
+
+fn is_of(error: &anyhow::Error, kind: io::ErrorKind) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| cause.kind() == kind)
 }
 
 #[cfg(test)]

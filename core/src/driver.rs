@@ -266,6 +266,7 @@ impl Driver {
         if std::mem::replace(&mut self.draining, true) {
             return;
         }
+        self.sweep.give_up();
         for link in self.links.keys() {
             self.tell(link, LinkDown::Drain);
         }

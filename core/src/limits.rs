@@ -104,8 +104,8 @@ pub const WATCH_BATCH_MEMBERS: usize = 1_024;
 /// Shortest span between two counts of a room to one watcher.
 pub const COUNT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A read waits this long for a finished sweep before it is answered `unavailable`.
-pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+/// A read waits this long for a finished sweep before it is answered `unavailable`; less than those who ask wait.
+pub const SETTLE_WITHIN: Duration = Duration::from_secs(4);
 /// A sweep that finished within this span settles a read (G1).
 pub const SETTLED: Duration = Duration::from_secs(1);
 /// Between two looks whether a sweep has finished.

@@ -78,7 +78,7 @@ impl CoreMetrics {
         }
     }
 
-    pub(crate) fn audit(&self, note: AuditNote) {
+    pub(crate) fn audit(&self, note: &AuditNote) {
         let count = |finding: Finding, outcome, count| {
             self.audit_findings.with_label_values(&[finding.as_str(), outcome]).inc_by(count as u64);
         };
@@ -87,8 +87,8 @@ impl CoreMetrics {
                 self.audit_pages.inc();
                 self.oldest_overdue.set(oldest_overdue.as_secs_f64());
             }
-            AuditNote::Found { finding, count: found, .. } => count(finding, "found", found),
-            AuditNote::Mended { finding, count: mended, .. } => count(finding, "mended", mended),
+            AuditNote::Found { finding, count: found, .. } => count(*finding, "found", *found),
+            AuditNote::Mended { finding, count: mended, .. } => count(*finding, "mended", *mended),
         }
     }
 
@@ -104,6 +104,7 @@ impl CoreMetrics {
         let outcome = match fault {
             None => "ok",
             Some(StoreFault::Unavailable(_)) => "unavailable",
+            Some(StoreFault::Unsettled) => "unsettled",
             Some(StoreFault::Unknown) => "unknown",
             Some(StoreFault::HalfDone(_)) => "half_done",
             Some(StoreFault::ReadOnly) => "read_only",

@@ -119,6 +119,9 @@ pub enum StoreFault {
     /// Not carried out: the store cannot be reached or refuses for now.
     #[error("the store refuses or cannot be reached: {0}")]
     Unavailable(String),
+    /// Not carried out: no epoch vouches for the shard's data. The next turn mints one.
+    #[error("nobody vouches for the data of the shard yet: it takes a turn first")]
+    Unsettled,
     /// Carried out or not: the answer was lost.
     #[error("the store did not answer in time")]
     Unknown,

@@ -164,6 +164,8 @@ macro_rules! conformance {
             torn::a_commit_that_finds_a_hand_is_refused,
             torn::a_roster_without_position_and_digest_is_not_read,
             torn::a_digest_that_fits_nobody_is_distrusted,
+            torn::an_index_that_is_none_is_written_anew,
+            torn::leases_without_owners_do_not_outlive_their_roster,
             torn::a_roster_that_was_mended_is_not_torn,
             torn::a_shard_that_lost_its_own_hash_goes_on,
             turns::one_core_has_the_turn,

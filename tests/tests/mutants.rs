@@ -72,7 +72,7 @@ const MUTANTS: &[Mutant] = mutants! {
          "redis.call('HSET', OWNERS, lease, grant[3])", "",
          turns::due_leases_come_oldest_first)
         ("forgets through which edge a lease is held",
-         "redis.call('SADD', edge_key(string.sub(grant[3], 1, 16)), lease)", "",
+         "redis.call('SADD', edge, lease)", "",
          leases::a_release_starts_a_grace)
         ("grants for twice the ttl",
          "now + ttl_of(lease), lease", "now + ttl_of(lease) * 2, lease",
@@ -107,8 +107,8 @@ const MUTANTS: &[Mutant] = mutants! {
         ("keeps every tombstone",
          "if redis.call('ZCARD', endings) > tombstones_max then", "if false then",
          retention::tombstones_are_bounded)
-        ("leaves the digest of a record that was lost",
-         "if is_torn then", "if false then",
+        ("goes on where a name has no record",
+         "if not records[i] and redis.call('ZSCORE', names, change.user) then return true end", "",
          audits::a_lost_record_is_made_good)
         ("does not say that it has begun",
          "begin(room_entry)\n", "\n",
@@ -117,9 +117,16 @@ const MUTANTS: &[Mutant] = mutants! {
          "if is_headless(roster, region, room) then return true end", "",
          torn::a_commit_that_finds_a_hand_is_refused)
         ("goes on from what is no record",
-         "if records[i] and not parts_of(records[i]) then", "if false then",
+         "if records[i] and not (touched and touched <= roster.revision) then", "if false then",
          torn::a_commit_that_finds_a_hand_is_refused)
+    "types.lua":
+        ("leaves a key of another type where it is",
+         "redis.call('DEL', name)", "",
+         torn::an_index_that_is_none_is_written_anew)
     "common.lua":
+        ("takes whatever stands in a shard's hash",
+         "if value and not is_ours(FIELDS[i], value) then return nil end", "",
+         torn::a_shard_that_lost_its_own_hash_goes_on)
         ("does not compare the server's run id",
          "return state.epoch and state.server == server", "return state.epoch",
          faults::a_restart_keeps_data_under_a_new_epoch)
@@ -139,7 +146,7 @@ const MUTANTS: &[Mutant] = mutants! {
          "redis.call('ZREM', LEASES, lease, grace_name(lease))", "redis.call('ZREM', LEASES, lease)",
          commits::a_takeover_removes_the_older_lease)
         ("leaves a lease with its edge",
-         "if edge then redis.call('SREM'", "if false then redis.call('SREM'",
+         "if edge then try('SREM'", "if false then try('SREM'",
          edges::leases_are_counted_by_edge)
         ("does not know a lease by its grace name",
          "return grace and tonumber(grace) or nil, grace and true or false", "return nil, false",
@@ -184,8 +191,11 @@ const MUTANTS: &[Mutant] = mutants! {
         ("leaves their leases to those whose record is lost",
          "  disown_unnamed(entry)\n", "",
          torn::a_commit_that_finds_a_hand_is_refused)
+        ("leaves leases of nobody",
+         "lease and (not region or of == entry)", "lease and of == entry",
+         torn::leases_without_owners_do_not_outlive_their_roster)
         ("takes their leases from those who have a record",
-         "if of == entry and not is_named(record_of(region, room, user), lease)", "if of == entry",
+         "if is_of and not (region and is_named(record_of(region, room, user), lease)) then", "if is_of then",
          torn::a_commit_that_finds_a_hand_is_refused)
         ("leaves what stands in the place of a shard's hash",
          "if not stored_state then redis.call('DEL', shard) end", "",
@@ -221,7 +231,7 @@ const MUTANTS: &[Mutant] = mutants! {
          "redis.call('ZREM', LEASES, lease)", "",
          leases::a_release_is_final)
         ("releases what another edge holds",
-         "if deadline and redis.call('SISMEMBER', edge_key(edge), lease) == 1 then", "if deadline then",
+         "if deadline and try('SISMEMBER', edge_key(edge), lease) == 1 then", "if deadline then",
          leases::an_edge_releases_only_its_own)
         ("takes a lost edge's deadline for the renewed one",
          "if by == 'edge_lost' and set_to == replaced then replaced = longer end", "",
@@ -318,7 +328,7 @@ const MUTANTS: &[Mutant] = mutants! {
          retention::tombstones_are_kept_for_their_time)
     "forget.lua":
         ("forgets history that is young",
-         "tonumber(fields.at) <= now - retention.history", "true",
+         "(tonumber(fields.at) or 0) <= now - retention.history", "true",
          history::history_is_contiguous)
         ("forgets a roster that has members",
          "local bare = redis.call('EXISTS', endings, roster_key('names', region, room)) == 0", "local bare = true",
@@ -351,7 +361,7 @@ const MUTANTS: &[Mutant] = mutants! {
          "'(' .. after", "'[' .. after",
          reads::pages_make_the_whole_roster)
         ("reads a roster that has lost what all of it has",
-         "if is_headless(roster, region, room) then", "if false then",
+         "if is_headless(roster, region, room) or records > listed then", "if false then",
          torn::a_roster_without_position_and_digest_is_not_read)
     "history.lua":
         ("reads what nobody vouches for",
@@ -395,7 +405,7 @@ const MUTANTS: &[Mutant] = mutants! {
         ("removes what nobody vouches for",
          "is_settled() and", "",
          audits::a_changed_shard_is_not_audited)
-        ("leaves the roster of a lost record torn",
+        ("ends whose record is lost, without a hold",
          "if region and not record and", "if false and",
          audits::a_lost_record_is_made_good)
     "people.lua":

@@ -3,17 +3,19 @@
 //! No verb of ours leaves one without the other; somebody's hand, a defect or a store that lost half of
 //! something does. A finding counts when it still stands some time later, judged anew where it is acted
 //! upon: after the longest heartbeat a lease that no record names is removed, so that its edge hears "unknown" and
-//! joins again; after its ttl a lease that does not exist is overdue, as one that had just been renewed
-//! would be (G2); after three heartbeats a roster that is torn is made anew of its records, in a new epoch.
+//! joins again, and a roster that is torn is made anew of its records, in a new epoch; after its ttl a lease that does not exist is overdue, as one that had just been renewed
+//! would be (G2).
 //! None of it in a hold, nor while the store's clock is not believed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use presence_model::id::{Roster, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::member::{Due, DueCause};
 use presence_model::time::Mono;
+use smol_str::{SmolStr, ToSmolStr as _};
 
 use super::commits::{FoundBy, Work};
 use super::store_ops::Pending;
@@ -48,7 +50,7 @@ impl Finding {
 }
 
 /// What an audit has to tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditNote {
     /// A page was looked at.
     Page {
@@ -63,6 +65,8 @@ pub enum AuditNote {
         finding: Finding,
         /// How many.
         count: usize,
+        /// The first of them, for people.
+        first: SmolStr,
     },
     /// What still stood was mended.
     Mended {
@@ -82,14 +86,29 @@ enum Suspect {
     Torn(Roster),
 }
 
+impl fmt::Display for Suspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stray(lease) => write!(f, "lease {lease}"),
+            Self::Remnant(Remnant { roster, user, .. }) => write!(f, "{user} in {roster}"),
+            Self::Torn(roster) => write!(f, "{roster}"),
+        }
+    }
+}
+
 impl Suspect {
+    fn finding(&self) -> Finding {
+        match self {
+            Self::Stray(_) => Finding::Stray,
+            Self::Remnant(_) => Finding::Remnant,
+            Self::Torn(_) => Finding::Torn,
+        }
+    }
+
     /// How long after it was found first it is looked at again.
     fn waits(&self, heartbeat: Duration) -> Duration {
         match self {
-            Self::Stray(_) => heartbeat,
-            // Whoever lost the record only is back by then, one heartbeat for the lease and one for its edge to hear of it:
-            // the hold that this begins would stop that.
-            Self::Torn(_) => heartbeat * 3,
+            Self::Stray(_) | Self::Torn(_) => heartbeat,
             // Its edge, if it still speaks for it, hears by then that the lease is unknown.
             Self::Remnant(remnant) => remnant.lease.ttl(),
         }
@@ -124,20 +143,20 @@ impl Audits {
 }
 
 impl ShardAudit {
-    /// Notes what was not known yet; how many of each.
-    fn suspect(&mut self, page: AuditPage, now: Mono) -> [(Finding, usize); 3] {
-        let mut note = |suspect| {
-            let is_new = !self.suspects.contains_key(&suspect) && self.suspects.len() < AUDIT_SUSPECTS_MAX;
-            if is_new {
-                self.suspects.insert(suspect, now);
+    /// Notes what was not known yet; how many of each, and the first.
+    fn suspect(&mut self, page: AuditPage, now: Mono) -> BTreeMap<Finding, (usize, SmolStr)> {
+        let AuditPage { strays, remnants, torn, .. } = page;
+        let strays = strays.into_iter().map(Suspect::Stray);
+        let remnants = remnants.into_iter().map(Suspect::Remnant);
+        let mut found = BTreeMap::new();
+        for suspect in strays.chain(remnants).chain(torn.into_iter().map(Suspect::Torn)) {
+            if self.suspects.contains_key(&suspect) || self.suspects.len() >= AUDIT_SUSPECTS_MAX {
+                continue;
             }
-            is_new
-        };
-        let strays = page.strays.into_iter().filter(|stray| note(Suspect::Stray(*stray))).count();
-        let remnants =
-            page.remnants.into_iter().filter(|found| note(Suspect::Remnant(found.clone()))).count();
-        let torn = page.torn.into_iter().filter(|roster| note(Suspect::Torn(roster.clone()))).count();
-        [(Finding::Stray, strays), (Finding::Remnant, remnants), (Finding::Torn, torn)]
+            found.entry(suspect.finding()).or_insert_with(|| (0, suspect.to_smolstr())).0 += 1;
+            self.suspects.insert(suspect, now);
+        }
+        found
     }
 
     /// Takes those that were first found long enough ago.
@@ -184,8 +203,8 @@ impl Driver {
         audit.oldest_overdue = page.oldest_overdue;
         let found = audit.suspect(page, now);
         let old = audit.take_old(self.settings.timings.heartbeat_max, now);
-        for (finding, count) in found.into_iter().filter(|(_, count)| *count > 0) {
-            self.out.push(Effect::Audit(AuditNote::Found { shard, finding, count }));
+        for (finding, (count, first)) in found {
+            self.out.push(Effect::Audit(AuditNote::Found { shard, finding, count, first }));
         }
         self.tell_page();
         if self.sweep.is_mine(shard) && !self.sweep.is_distrusted(shard) {

@@ -63,7 +63,8 @@ impl Registration {
         let refresh = (self.wish == Wish::Linked && !self.parting)
             .then_some(self.written.map(|at| at + LINK_REFRESH))
             .flatten();
-        self.write_at.into_iter().chain(refresh).min()
+        // What is tried again has its own time, or a refresh that fails would be due at once for ever.
+        self.write_at.or(refresh)
     }
 }
 

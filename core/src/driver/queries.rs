@@ -181,7 +181,9 @@ impl Driver {
     /// The last sweep is too old: one is asked for, and the roster looked at again.
     fn settle(&mut self, key: QueryKey, roster: &Roster) {
         let Some(under_way) = self.queries.under_way.get(&key) else { return };
-        if self.now.since(under_way.since) >= SETTLE_WITHIN {
+        // A store that keeps nothing is not swept either.
+        let is_in_vain = !self.ops.reachable(self.now);
+        if is_in_vain || self.now.since(under_way.since) >= SETTLE_WITHIN {
             return self.refuse_query(key);
         }
         self.sweep.hurry(self.shard(roster), self.now);

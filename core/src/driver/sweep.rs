@@ -63,16 +63,30 @@ struct ShardSweep {
 #[derive(Debug)]
 pub(super) struct Sweep {
     shards: BTreeMap<Shard, ShardSweep>,
+    given_up: bool,
 }
 
 impl Sweep {
     pub(super) fn new(shards: u16) -> Self {
         let all = (0..shards).filter_map(|shard| u8::try_from(shard).ok());
-        Self { shards: all.map(|shard| (Shard(shard), ShardSweep::default())).collect() }
+        let shards = all.map(|shard| (Shard(shard), ShardSweep::default())).collect();
+        Self { shards, given_up: false }
+    }
+
+    /// Asks for no turn any more. Whoever takes no links ends nobody: if there is no other core, edges cannot say who
+    /// is there, and the gap until somebody sweeps again is what starts a hold.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
+        for state in self.shards.values_mut() {
+            state.mine = false;
+        }
     }
 
     /// When a turn is to be asked for.
     pub(super) fn due(&self) -> Option<Mono> {
+        if self.given_up {
+            return None;
+        }
         self.shards.values().filter(|s| !s.asking && s.portion.is_none()).map(|s| s.next).min()
     }
 
@@ -168,6 +182,9 @@ impl ShardSweep {
 impl Driver {
     /// Asks for the turns that are due.
     pub(super) fn ask_turns(&mut self) {
+        if self.sweep.given_up {
+            return;
+        }
         let now = self.now;
         let ready = |state: &ShardSweep| !state.asking && state.portion.is_none() && state.next <= now;
         let due: Vec<Shard> = self.sweep.shards.iter().filter(|(_, s)| ready(s)).map(|(s, _)| *s).collect();
@@ -221,7 +238,7 @@ impl Driver {
 
     /// A turn has answered.
     pub(super) fn on_turn(&mut self, shard: Shard, result: Result<Outcome, StoreFault>) {
-        let timings = self.settings.timings;
+        let (timings, given_up) = (self.settings.timings, self.sweep.given_up);
         let Some(state) = self.sweep.shards.get_mut(&shard) else { return };
         state.asking = false;
         let Ok(Outcome::Turn(turn)) = result else {
@@ -240,11 +257,11 @@ impl Driver {
             state.next = self.now;
         }
         state.answered = self.now;
-        state.mine = turn.mine;
+        state.mine = turn.mine && !given_up;
         state.finished = None;
         state.swept = turn.swept;
         self.note_hold(shard, &turn);
-        if turn.mine {
+        if turn.mine && !given_up {
             self.end_due(shard, turn);
         }
     }

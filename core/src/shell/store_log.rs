@@ -51,25 +51,36 @@ impl Failing {
     }
 }
 
-/// Says that silence proves nothing in a shard for a while, and why. Only who found it out is answered so.
-pub(super) fn note_turn(shard: Option<Shard>, answer: &Result<Outcome, StoreFault>) {
-    if let (Some(shard), Ok(Outcome::Turn(turn))) = (shard, answer)
-        && let (true, Some(hold)) = (turn.new_hold, turn.hold)
-    {
-        let (cause, epoch) = (hold.cause.as_str(), turn.epoch);
-        tracing::warn!(%shard, cause, %epoch, "a hold begins: for one lease nobody ends by silence");
-    }
-}
-
 /// Logs faults of the store, seldom.
 #[derive(Debug, Default)]
 pub(super) struct StoreLog {
     state: Mutex<Option<Failing>>,
+    /// When a hold was said last.
+    held: Mutex<Option<Mono>>,
 }
 
 impl StoreLog {
+    /// Says that silence proves nothing for a while, and why: of one shard for all that are held at that time. Only
+    /// who found it out is answered so.
+    pub(super) fn note_turn(&self, shard: Option<Shard>, answer: &Result<Outcome, StoreFault>, now: Mono) {
+        if let (Some(shard), Ok(Outcome::Turn(turn))) = (shard, answer)
+            && let (true, Some(hold)) = (turn.new_hold, turn.hold)
+        {
+            let (cause, epoch) = (hold.cause.as_str(), turn.epoch);
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            if held.is_none_or(|said| now.since(said) >= STORE_FAULT_TOLD_EVERY) {
+                *held = Some(now);
+                tracing::warn!(%shard, cause, %epoch, "a hold begins: for one lease nobody ends by silence");
+            } else {
+                tracing::debug!(%shard, cause, %epoch, "a hold begins in another shard as well");
+            }
+        }
+    }
+
     /// An answer to `command` came, or a fault.
     pub(super) fn note(&self, command: &'static str, fault: Option<&StoreFault>, now: Mono) {
+        // It answers, and a turn will settle what there is to settle.
+        let fault = fault.filter(|fault| **fault != StoreFault::Unsettled);
         // A panic in between leaves nothing half done.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match (Failing::word(&mut state, fault.is_some(), now), fault) {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::store_log::{StoreLog, note_turn};
+use super::store_log::StoreLog;
 use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
 use crate::driver::{
     Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
@@ -198,7 +198,7 @@ impl DriverTask {
                     let now = clock.now();
                     metrics.store_answered(verb, now.since(started), reply.as_ref().err());
                     store_log.note(verb, reply.as_ref().err(), now);
-                    note_turn(turned, &reply);
+                    store_log.note_turn(turned, &reply, now);
                     (op, reply)
                 }
                 .boxed();
@@ -254,11 +254,11 @@ impl DriverTask {
     }
 
     fn note_audit(&self, note: AuditNote) {
-        self.metrics.audit(note);
+        self.metrics.audit(&note);
         match note {
             AuditNote::Page { .. } => {}
-            AuditNote::Found { shard, finding, count } => {
-                tracing::warn!(%shard, finding = finding.as_str(), count, "an audit found what no verb leaves");
+            AuditNote::Found { shard, finding, count, first } => {
+                tracing::warn!(%shard, finding = finding.as_str(), count, %first, "an audit found what no verb leaves");
             }
             AuditNote::Mended { shard, finding, count } => {
                 tracing::info!(%shard, finding = finding.as_str(), count, "it still stood, and is mended");

@@ -39,7 +39,7 @@ use revoked::Revoked;
 use shard::ShardState;
 use turn::Ask;
 
-pub use audit::Tampering;
+pub use audit::{Index, Tampering};
 pub use replica::{Lost, Upheaval};
 pub use shared::{SharedMemoryStore, Weather};
 

@@ -106,9 +106,12 @@ impl RedisStore {
                 () = clock.sleep(every) => {}
             }
             let checked = check_layout(&lanes.scripts, keys, *shards, FirstStart::Fix).await;
-            // Whatever cannot be done now is said where leases are kept, and tried again.
-            if let Err(refusal @ (RedisRefusal::Shards { .. } | RedisRefusal::Layout(_))) = checked {
-                return refusal;
+            // Whatever cannot be done now is said where leases are kept, and tried again. What no core can have
+            // written ends none.
+            if let Err(RedisRefusal::Shards { stored, given }) = checked
+                && stored.parse().is_ok_and(|count| (1..=SHARDS_MAX).contains(&count))
+            {
+                return RedisRefusal::Shards { stored, given };
             }
         }
     }

@@ -47,7 +47,7 @@ pub async fn a_changed_shard_is_settled_before_it_is_read(bench: &Bench) -> anyh
             Ok(position) => assert!(position.epoch > old.epoch, "{position}"),
             Err(error) => {
                 let fault = error.downcast_ref::<StoreFault>();
-                assert!(matches!(fault, Some(StoreFault::Unavailable(_))), "{error}");
+                assert_eq!(fault, Some(&StoreFault::Unsettled), "{error}");
             }
         }
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use presence_core::store::memory::Tampering;
+use presence_core::store::memory::{Index, Tampering};
 use presence_core::store::redis::{RedisSettings, RedisStore, Topology};
-use presence_core::store::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of};
-use presence_model::id::Roster;
+use presence_core::store::{Command, LeaseStore, Outcome, Retention, StoreFault, shard_of, shard_of_user};
+use presence_model::id::{Roster, UserId};
 use presence_model::lease::Shard;
 use tokio::sync::Mutex;
 
@@ -182,8 +182,7 @@ impl RedisBench {
     }
 
     async fn tamper(&self, tampering: Tampering) -> anyhow::Result<()> {
-        let (shard, rest, before, after) = by_hand(tampering);
-        let key = format!("presence:{{{shard}}}{rest}");
+        let (key, before, after) = by_hand(tampering);
         let servers = self.parts.servers.lock().await;
         let command: Vec<&str> = [before, &key].into_iter().chain(after.iter().map(String::as_str)).collect();
         let changed: redis::Value = servers.owner(&key).await?.call(&command).await?;
@@ -305,8 +304,31 @@ impl Harness for RedisBench {
     }
 }
 
-/// What somebody does with `redis-cli`: the shard, the rest of the key's name, the verb, what follows the key.
-fn by_hand(tampering: Tampering) -> (Shard, String, &'static str, Vec<String>) {
+fn of_index(index: &Index) -> String {
+    let people =
+        |user: &UserId, rest: &str| format!("presence:{{u{}}}:{rest}", shard_of_user(user, SHARDS).0);
+    match index {
+        Index::LeasesOf(shard, edge) => format!("presence:{{{shard}}}:edge:{:016x}", edge.0),
+        Index::Owners(shard) => format!("presence:{{{shard}}}:owners"),
+        Index::Seen(user) => people(user, "seen"),
+        Index::Went(user) => people(user, "went"),
+        Index::RoomsOf(user) => people(user, &format!("user:{}", user.as_str())),
+        Index::Edges => "presence:edges".to_owned(),
+        Index::Revoked => "presence:revoked".to_owned(),
+    }
+}
+
+/// What somebody does with `redis-cli`: the key, the verb, what follows the key.
+fn by_hand(tampering: Tampering) -> (String, &'static str, Vec<String>) {
+    if let Tampering::SpoilIndex(index) = &tampering {
+        return (of_index(index), "SET", vec!["spoiled".to_owned()]);
+    }
+    let (shard, rest, verb, after) = by_hand_on_shard(tampering);
+    (format!("presence:{{{shard}}}{rest}"), verb, after)
+}
+
+/// The same for what is in a shard: its number and the rest of the key's name.
+fn by_hand_on_shard(tampering: Tampering) -> (Shard, String, &'static str, Vec<String>) {
     let of =
         |kind: &str, roster: &Roster| format!(":{kind}:{}:{}", roster.region.as_str(), roster.room.as_str());
     match tampering {
@@ -342,6 +364,10 @@ fn by_hand(tampering: Tampering) -> (Shard, String, &'static str, Vec<String>) {
         Tampering::SpoilRoster(roster) => {
             (shard_of(&roster, SHARDS), of("roster", &roster), "SET", vec!["spoiled".to_owned()])
         }
+        Tampering::GarbleShard(shard) => {
+            (shard, String::new(), "HMSET", vec!["commits".to_owned(), "many".to_owned()])
+        }
+        Tampering::SpoilIndex(_) => unreachable!("it is in no shard"),
         Tampering::SpoilShard(shard) => (shard, String::new(), "SET", vec!["spoiled".to_owned()]),
         Tampering::LoseShard(shard) => (shard, String::new(), "DEL", vec![]),
         Tampering::SpoilHistory(shard) => (shard, ":history".to_owned(), "SET", vec!["spoiled".to_owned()]),

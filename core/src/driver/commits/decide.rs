@@ -42,7 +42,9 @@ impl Driver {
             Ok(_) | Err(StoreFault::Unknown | StoreFault::HalfDone(_)) => {
                 return self.try_again(roster, batch);
             }
-            Err(StoreFault::Unavailable(_) | StoreFault::ReadOnly) => return self.store_away(roster, batch),
+            Err(StoreFault::Unavailable(_) | StoreFault::Unsettled | StoreFault::ReadOnly) => {
+                return self.store_away(roster, batch);
+            }
         };
         let (mut changes, mut decided) = (Vec::new(), Vec::new());
         for (waiting, read) in batch.into_iter().zip(reads) {

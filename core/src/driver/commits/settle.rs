@@ -40,7 +40,7 @@ impl Driver {
                 let in_doubt = |decided: Decided| Waiting { in_doubt: true, ..decided.waiting };
                 self.try_again(roster, batch.into_iter().map(in_doubt).collect());
             }
-            Err(StoreFault::Unavailable(_) | StoreFault::ReadOnly) => {
+            Err(StoreFault::Unavailable(_) | StoreFault::Unsettled | StoreFault::ReadOnly) => {
                 self.transitions.forget(roster);
                 self.store_away(roster, batch.into_iter().map(|decided| decided.waiting).collect());
             }

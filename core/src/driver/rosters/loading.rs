@@ -255,6 +255,8 @@ impl Driver {
                     loading.fold(commit);
                 }
                 if nothing && loading.whole().is_none() {
+                    // A member of a later revision than its roster has.
+                    self.suspect(roster);
                     self.load_later(roster)
                 } else {
                     self.load_on(roster, serial)

@@ -203,3 +203,31 @@ fn a_draining_core_says_so_and_takes_no_new_links() {
     world.edges[late].running = false;
     world.leave(edge, "ann", grant.lease).unwrap();
 }
+
+#[test]
+fn a_core_that_goes_ends_nobody_for_silence_that_it_cannot_judge() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let watch = world.watch(0, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.drain(0);
+    // There is no other core to link to, and somebody's watch keeps this one.
+    world.edges[edge].running = false;
+    world.cut(edge, LinkEnd::Broken);
+    world.run(secs(90));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
+}
+
+#[test]
+fn another_core_ends_who_is_silent_when_one_goes() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(1);
+    let watch = world.watch(1, 1);
+    world.join(edge, "ann", 1);
+    world.run(secs(20));
+    world.drain(0);
+    world.edges[edge].running = false;
+    world.run(secs(61));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann lease_expired"]);
+}

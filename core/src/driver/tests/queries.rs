@@ -108,6 +108,18 @@ fn a_read_waits_for_a_sweep_and_shows_nobody_overdue() {
 }
 
 #[test]
+fn a_question_to_a_store_that_keeps_nothing_is_refused_at_once() {
+    let mut world = World::new();
+    world.run(secs(20));
+    world.faults.no_writes = true;
+    world.run(secs(6));
+    let asked = world.now;
+    let refused = world.ask(Query::Count { room: room("r") });
+    assert!(matches!(refused, Err(QueryRefusal::Unavailable { .. })), "{refused:?}");
+    assert!(world.now.since(asked) < secs(1), "nobody waits for a sweep that does not come");
+}
+
+#[test]
 fn a_question_while_the_store_is_away_is_refused() {
     let mut world = World::new();
     world.faults.away = vec![0];

@@ -41,8 +41,31 @@ pub enum Tampering {
     SpoilShard(Shard),
     /// What a shard knows of itself is removed: epoch, count of commits, turn, hold.
     LoseShard(Shard),
+    /// A field of what a shard knows of itself becomes something that nobody of ours writes.
+    GarbleShard(Shard),
+    /// A key of another type stands in the place of an index.
+    SpoilIndex(Index),
     /// The next commit of a shard is refused when half of it is written.
     SpoilHistory(Shard),
+}
+
+/// What is kept beside rosters and leases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Index {
+    /// The leases that are held through an edge, in one shard.
+    LeasesOf(Shard, Incarnation),
+    /// Whose the leases of a shard are.
+    Owners(Shard),
+    /// When users came or went last: of the shard of this one.
+    Seen(UserId),
+    /// The departures that are to be looked at: of the shard of this user.
+    Went(UserId),
+    /// The rooms of a user.
+    RoomsOf(UserId),
+    /// The edges.
+    Edges,
+    /// What is revoked.
+    Revoked,
 }
 
 impl ShardState {
@@ -120,7 +143,8 @@ impl ShardState {
         oldest.map_or(Duration::ZERO, |deadline| now.since(deadline))
     }
 
-    /// Removes leases that no record names; how many.
+    /// Removes leases that no record names; how many. One whose record was lost without a commit waits for the turn
+    /// that makes its roster whole.
     pub(super) fn disown(&mut self, leases: Vec<LeaseId>, now: StoreTime) -> usize {
         let mut removed = 0;
         for id in leases {
@@ -129,11 +153,12 @@ impl ShardState {
                 continue;
             }
             let owner = Arc::clone(&lease.roster);
+            if self.rosters.get(&owner).is_some_and(|roster| roster.lost.contains(&lease.user)) {
+                self.open(owner);
+                break;
+            }
             self.leases.remove(id);
             removed += 1;
-            if let Some(roster) = self.rosters.get_mut(&owner).filter(|roster| roster.torn) {
-                roster.mend();
-            }
         }
         removed
     }
@@ -169,6 +194,7 @@ impl ShardState {
             Tampering::LoseRecord(roster, user) => {
                 let (name, mut state) = self.take(&roster, now);
                 state.torn = state.members.remove(&user).is_some();
+                state.lost.insert(user);
                 self.put(name, state);
             }
             Tampering::Stray(id, deadline) => {
@@ -213,10 +239,12 @@ impl ShardState {
                     roster.digest = roster.digest.plus(Digest(1));
                 }
             }
-            Tampering::LoseShard(_) | Tampering::SpoilShard(_) => {
+            Tampering::LoseShard(_) | Tampering::SpoilShard(_) | Tampering::GarbleShard(_) => {
                 self.commits = 0;
                 self.unsettle();
             }
+            // None of them can be of another type here.
+            Tampering::SpoilIndex(_) => {}
             Tampering::SpoilHistory(_) => self.spoiled = true,
         }
     }
@@ -254,9 +282,11 @@ impl Data {
     fn tamper(&mut self, tampering: Tampering, now: StoreTime) {
         let shard = match &tampering {
             Tampering::LoseLease(lease) | Tampering::Stray(lease, _) => lease.shard(),
-            Tampering::LoseShard(shard) | Tampering::SpoilShard(shard) | Tampering::SpoilHistory(shard) => {
-                *shard
-            }
+            Tampering::LoseShard(shard)
+            | Tampering::SpoilShard(shard)
+            | Tampering::GarbleShard(shard)
+            | Tampering::SpoilHistory(shard) => *shard,
+            Tampering::SpoilIndex(_) => return,
             Tampering::LoseRecord(roster, _)
             | Tampering::LoseNames(roster)
             | Tampering::LoseEntry(roster)

@@ -29,7 +29,7 @@ impl ShardState {
         let before = self.position(&commit.roster);
         let is_known = self.rosters.contains_key(&commit.roster);
         let (name, mut roster) = self.take(&commit.roster, now);
-        if roster.headless {
+        if roster.headless || commit.changes.iter().any(|change| roster.lost.contains(&change.user)) {
             self.put(Arc::clone(&name), roster);
             self.open(name);
             self.settle(Some(commit.epoch), now, rng);
@@ -138,8 +138,6 @@ impl ShardState {
         };
         if let Some(replaced) = replaced {
             roster.digest = roster.digest.minus(replaced.digest);
-        } else if std::mem::take(&mut roster.torn) {
-            roster.mend();
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct RosterState {
     pub(super) torn: bool,
     /// What all of it has was lost: position and digest.
     pub(super) headless: bool,
+    /// Whose record was lost without a commit.
+    pub(super) lost: BTreeSet<UserId>,
     /// When it lost its last member, or came to be without one.
     pub(super) emptied: StoreTime,
     tombstones: BTreeMap<UserId, BTreeMap<SessionId, (StoreTime, Tombstone)>>,
@@ -52,6 +54,7 @@ impl RosterState {
             floor,
             torn: false,
             headless: false,
+            lost: BTreeSet::new(),
             emptied: now,
             tombstones: BTreeMap::new(),
             ended: BTreeSet::new(),
@@ -62,6 +65,7 @@ impl RosterState {
     pub(super) fn mend(&mut self) {
         self.torn = false;
         self.headless = false;
+        self.lost.clear();
         self.digest = self.digest_of_all();
     }
 

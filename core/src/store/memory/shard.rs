@@ -108,9 +108,7 @@ impl ShardState {
     pub(super) fn readable(&self) -> Result<(), StoreFault> {
         match self.standing {
             Standing::Settled => Ok(()),
-            Standing::Changed => {
-                Err(StoreFault::Unavailable(format!("{} has changed: it takes a turn first", self.shard)))
-            }
+            Standing::Changed => Err(StoreFault::Unsettled),
         }
     }
 

@@ -135,7 +135,11 @@ impl Inner {
         let count = async |shard: Shard| {
             let mut command = Cmd::new();
             command.arg("SCARD").arg(self.keys.edge(shard, edge));
-            let answer = self.lanes.scripts.run(&command).await.map_err(|error| fault(&error, false))?;
+            let answer = match self.lanes.scripts.run(&command).await {
+                // Somebody's hand: what was there is gone.
+                Err(error) if error.code() == Some("WRONGTYPE") => return Ok(0),
+                other => other.map_err(|error| fault(&error, false))?,
+            };
             let redis::Value::Int(count) = answer else { return Err(unexpected(&format!("{answer:?}"))) };
             Ok(usize::try_from(count).unwrap_or(0))
         };
@@ -154,20 +158,23 @@ fn note_arguments(verb: &str, edge: Incarnation, link: LinkNumber) -> Arguments 
 fn notes(mut reader: Reader) -> Result<Vec<Heard>, StoreFault> {
     let mut notes = Vec::new();
     while !reader.is_done() {
-        let edge = Incarnation(hex(&reader.text()?)?);
-        let text = reader.text()?;
-        let note: Note = serde_json::from_str(&text).map_err(|_| unexpected(&text))?;
-        let broken_since = note.broken.as_deref().map(number).transpose()?.map(StoreTime);
-        let state = EdgeState {
-            edge,
-            name: EdgeName::new(note.name).map_err(|error| unexpected(&error.to_string()))?,
-            link: LinkNumber(hex(&note.link)?),
-            core: hex(&note.core)?,
-            broken_since,
-            draining: note.drain.is_some(),
-            leases: None,
-        };
-        notes.push(Heard { state, heard: StoreTime(number(&note.heard)?) });
+        let (edge, text) = (reader.text()?, reader.text()?);
+        // One that is none is as if it were lost: its edge's core writes it again.
+        notes.extend(heard(&edge, &text).ok());
     }
     Ok(notes)
+}
+
+fn heard(edge: &str, text: &str) -> Result<Heard, StoreFault> {
+    let note: Note = serde_json::from_str(text).map_err(|_| unexpected(text))?;
+    let state = EdgeState {
+        edge: Incarnation(hex(edge)?),
+        name: EdgeName::new(note.name).map_err(|error| unexpected(&error.to_string()))?,
+        link: LinkNumber(hex(&note.link)?),
+        core: hex(&note.core)?,
+        broken_since: note.broken.as_deref().map(number).transpose()?.map(StoreTime),
+        draining: note.drain.is_some(),
+        leases: None,
+    };
+    Ok(Heard { state, heard: StoreTime(number(&note.heard)?) })
 }

@@ -136,14 +136,10 @@ pub(super) fn settled(answer: redis::Value) -> Result<Reader, StoreFault> {
     let mut reader = Reader::new(answer)?;
     match reader.text()?.as_str() {
         "read" => Ok(reader),
-        "changed" => Err(changed()),
+        "changed" => Err(StoreFault::Unsettled),
         "torn" => Err(torn()),
         other => Err(unexpected(other)),
     }
-}
-
-pub(super) fn changed() -> StoreFault {
-    StoreFault::Unavailable("the shard has changed: it takes a turn first".to_owned())
 }
 
 fn member(reader: &mut Reader, user: UserId) -> Result<MemberRead, StoreFault> {

@@ -11,6 +11,7 @@ const DIGEST: &str = include_str!("scripts/digest.lua");
 const NAMED: &str = include_str!("scripts/named.lua");
 const FORGET: &str = include_str!("scripts/forget.lua");
 const SETTLE: &str = include_str!("scripts/settle.lua");
+const TYPES: &str = include_str!("scripts/types.lua");
 
 /// A script and its hash.
 #[derive(Debug)]
@@ -86,9 +87,9 @@ macro_rules! scripts {
 
 scripts! {
     /// Applies changes of one roster as one revision.
-    COMMIT = [COMMON, DIGEST, NAMED, FORGET, SETTLE, include_str!("scripts/commit.lua")];
+    COMMIT = [TYPES, COMMON, DIGEST, NAMED, FORGET, SETTLE, include_str!("scripts/commit.lua")];
     /// The sweep's turn.
-    TURN = [COMMON, DIGEST, NAMED, FORGET, SETTLE, include_str!("scripts/turn.lua")];
+    TURN = [TYPES, COMMON, DIGEST, NAMED, FORGET, SETTLE, include_str!("scripts/turn.lua")];
     /// Renames leases to their grace names.
     RELEASE = [COMMON, include_str!("scripts/release.lua")];
     /// Removes ended leases that no record names.
@@ -96,7 +97,7 @@ scripts! {
     /// A page of an audit.
     AUDIT = [COMMON, NAMED, include_str!("scripts/audit.lua")];
     /// Removes leases that no record names.
-    DISOWN = [COMMON, DIGEST, NAMED, include_str!("scripts/disown.lua")];
+    DISOWN = [COMMON, NAMED, include_str!("scripts/disown.lua")];
     /// Lets no epoch vouch for a torn roster.
     DISTRUST = [COMMON, DIGEST, NAMED, include_str!("scripts/distrust.lua")];
     /// Shortens the leases of a lost edge.
@@ -112,19 +113,19 @@ scripts! {
     /// Leases with their notes.
     LEASES = [COMMON, include_str!("scripts/leases.lua")];
     /// The note of one edge.
-    EDGES = [include_str!("scripts/edges.lua")];
+    EDGES = [TYPES, include_str!("scripts/edges.lua")];
     /// Who comes and goes.
-    PEOPLE = [include_str!("scripts/people.lua")];
+    PEOPLE = [TYPES, include_str!("scripts/people.lua")];
     /// What is old of a shard of users.
-    STALE = [include_str!("scripts/stale.lua")];
+    STALE = [TYPES, include_str!("scripts/stale.lua")];
     /// Removes false entries of the index by user.
-    UNLIST = [include_str!("scripts/unlist.lua")];
+    UNLIST = [TYPES, include_str!("scripts/unlist.lua")];
     /// A page of a sorted set.
     LISTING = [include_str!("scripts/listing.lua")];
     /// Which commands are refused to the user.
     PROBE = [include_str!("scripts/probe.lua")];
     /// Revokes.
-    REVOKE = [include_str!("scripts/revoke.lua")];
+    REVOKE = [TYPES, include_str!("scripts/revoke.lua")];
 }
 
 #[cfg(test)]

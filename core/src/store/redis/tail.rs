@@ -23,7 +23,6 @@ use tokio::time::Instant;
 
 use super::fault::fault;
 use super::keys::region_of;
-use super::read::changed;
 use super::reader::{Reader, epoch, epoch_text, hex, number, unexpected};
 use super::script::HISTORY;
 use super::{Inner, roster_arguments};
@@ -114,7 +113,7 @@ impl Inner {
             return Ok(Outcome::History(HistoryOutcome::Commits(commits)));
         }
         if word == "changed" {
-            return Err(changed());
+            return Err(StoreFault::Unsettled);
         }
         let position = Position { epoch: reader.epoch()?, revision: reader.revision()? };
         match word.as_str() {
@@ -191,7 +190,7 @@ impl Inner {
 
     fn stream_command(&self, block: Option<Duration>, at: impl Iterator<Item = (Shard, TailId)>) -> Cmd {
         let (keys, ids): (Vec<_>, Vec<_>) =
-            at.map(|(shard, id)| (self.keys.history(shard), format!("{}-0", id.sequence))).unzip();
+            at.map(|(shard, id)| (self.keys.history(shard), after(id))).unzip();
         let mut command = Cmd::new();
         command.arg("XREAD").arg("COUNT").arg(ENTRIES_MAX);
         if let Some(block) = block {
@@ -249,19 +248,34 @@ impl Inner {
     }
 }
 
+/// Behind all that there can be at this place: what somebody has put beside our entries is passed by.
+fn after(id: TailId) -> String {
+    format!("{}-{}", id.sequence, u64::MAX)
+}
+
 fn take_stream(told: &mut Told, shard: Shard, mut entries: Reader) -> Result<(), StoreFault> {
     let mut reached = told.at.get(&shard).copied().ok_or_else(|| unexpected("a stream not asked for"))?;
     while !entries.is_done() {
-        let entry = entry(&mut entries.list()?)?;
+        let mut found = entries.list()?;
+        let sequence = sequence_of(&found.text()?)?;
+        let Ok(entry) = entry(sequence, &mut found) else {
+            // Not of ours: whoever follows looks anew at what there is.
+            told.broken.push(shard);
+            reached.sequence = sequence;
+            break;
+        };
         let is_next = entry.epoch == reached.epoch && entry.sequence == reached.sequence + 1;
         if !is_next {
             told.broken.push(shard);
             // Where it goes on: after what has just been seen.
-            let mut last = entry;
+            reached = TailId { epoch: entry.epoch, sequence: entry.sequence };
             while !entries.is_done() {
-                last = self::entry(&mut entries.list()?)?;
+                let mut found = entries.list()?;
+                let sequence = sequence_of(&found.text()?)?;
+                if let Ok(last) = self::entry(sequence, &mut found) {
+                    reached = TailId { epoch: last.epoch, sequence: last.sequence };
+                }
             }
-            reached = TailId { epoch: last.epoch, sequence: last.sequence };
             break;
         }
         reached.sequence = entry.sequence;
@@ -285,9 +299,11 @@ fn place(answer: redis::Value) -> Result<Place, StoreFault> {
     })
 }
 
-fn entry(reader: &mut Reader) -> Result<Entry, StoreFault> {
-    let id = reader.text()?;
-    let sequence = number(id.split('-').next().unwrap_or_default())?;
+fn sequence_of(id: &str) -> Result<u64, StoreFault> {
+    number(id.split('-').next().unwrap_or_default())
+}
+
+fn entry(sequence: u64, reader: &mut Reader) -> Result<Entry, StoreFault> {
     let (epoch, committed) = committed(&mut reader.list()?)?;
     Ok(Entry { sequence, epoch, committed })
 }

@@ -64,7 +64,9 @@ local function is_spoiled()
   if is_headless(roster, region, room) then return true end
   for i, change in ipairs(changes) do
     records[i] = redis.call('HGET', roster_hash, '@' .. change.user)
-    if records[i] and not parts_of(records[i]) then return true end
+    local touched = records[i] and parts_of(records[i])
+    if records[i] and not (touched and touched <= roster.revision) then return true end
+    if not records[i] and redis.call('ZSCORE', names, change.user) then return true end
   end
   return false
 end
@@ -120,7 +122,7 @@ local function bury(user, session, text)
   end
 end
 
-local function write(change, stored, is_torn)
+local function write(change, stored)
   for _, revoked in ipairs(change.revokes) do remove_lease(revoked[1]) end
   for _, token in ipairs(change.token_ends) do redis.call('ZADD', UNTIL, 'XX', token[2], token[1]) end
   for _, grant in ipairs(change.grants) do
@@ -128,7 +130,9 @@ local function write(change, stored, is_torn)
     redis.call('ZADD', LEASES, now + ttl_of(lease), lease)
     redis.call('ZADD', UNTIL, grant[2], lease)
     redis.call('HSET', OWNERS, lease, grant[3])
-    redis.call('SADD', edge_key(string.sub(grant[3], 1, 16)), lease)
+    local edge = edge_key(string.sub(grant[3], 1, 16))
+    need_type(edge, 'set')
+    redis.call('SADD', edge, lease)
   end
   for _, buried in ipairs(change.tombstones) do bury(change.user, buried[1], buried[2]) end
   if stored then roster.digest = plus(roster.digest, string.match(stored, '^%d+ (%x+)'), -1) end
@@ -141,7 +145,6 @@ local function write(change, stored, is_torn)
     redis.call('HSET', roster_hash, '@' .. change.user, value)
     redis.call('ZADD', names, 0, change.user)
   end
-  if is_torn then roster.digest = digest_of(region, room) end
 end
 
 local answer = { 'applied', epoch, int(before), int(now) }
@@ -155,8 +158,7 @@ for i, change in ipairs(changes) do
     answer[#answer + 1] = why
   else
     seen[change.user] = true
-    -- A name without a record: somebody's hand has been here.
-    write(change, stored, not stored and redis.call('ZSCORE', names, change.user))
+    write(change, stored)
     told[#told + 1] = 'change'
     told[#told + 1] = change.tells
     size = size + #change.tells + 64

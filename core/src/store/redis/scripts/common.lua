@@ -31,7 +31,28 @@ end
 local FIELDS = { 'epoch', 'server', 'commits', 'forgotten', 'dropped', 'bytes', 'holder', 'turn', 'started',
   'kept_until', 'swept', 'unwatched', 'gaps', 'smallest_ttl', 'hold', 'hold_cause', 'open' }
 local state, changed = {}, {}
-local stored_state = try('HMGET', shard, unpack(FIELDS))
+
+-- What a field may be, if it is no number.
+local WORDS = { epoch = '^' .. string.rep('%x', 16) .. ':' .. string.rep('%x', 16) .. '$', server = '', holder = '^%x+$',
+  gaps = '^[%d:;]*$', hold_cause = '^[a-z_]+$', open = '^%?.*%z%z' }
+
+-- Whether a script of ours can have written that.
+local function is_ours(field, value)
+  if field == 'open' and (value == '' or value == '?') then return true end
+  if WORDS[field] then return string.find(value, WORDS[field]) ~= nil end
+  return #value <= 15 and string.find(value, '^%d+$') ~= nil
+end
+
+-- All that a shard knows of itself, or nil if some of it is not what we have written: then all of it is as if lost.
+local function read_state()
+  local stored = try('HMGET', shard, unpack(FIELDS))
+  for i, value in ipairs(stored or {}) do
+    if value and not is_ours(FIELDS[i], value) then return nil end
+  end
+  return stored
+end
+
+local stored_state = read_state()
 for i, value in ipairs(stored_state or {}) do
   state[FIELDS[i]] = value
 end
@@ -172,7 +193,7 @@ local function remove_lease(lease)
   redis.call('ZREM', LEASES, lease, grace_name(lease))
   redis.call('ZREM', UNTIL, lease)
   local edge = edge_of(lease)
-  if edge then redis.call('SREM', edge_key(edge), lease) end
+  if edge then try('SREM', edge_key(edge), lease) end
   redis.call('HDEL', OWNERS, lease)
   redis.call('HDEL', NOTES, lease)
 end
@@ -211,7 +232,7 @@ local DIGEST = string.rep('%x', 16)
 local function read_roster(region, room)
   local found = try('HGET', roster_key('roster', region, room), '#') or ''
   local revision, digest, last, emptied = string.match(found, '^(%d+) (' .. DIGEST .. ') (%d+) (%d+)$')
-  if not revision then return nil end
+  if not revision or #revision > 15 or #last > 15 or #emptied > 15 then return nil end
   return { revision = tonumber(revision), digest = digest, last = tonumber(last), emptied = tonumber(emptied) }
 end
 

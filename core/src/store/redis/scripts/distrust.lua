@@ -8,19 +8,19 @@ local touched = {}
 add_roster(touched, region_in_keys(region), room)
 here(touched)
 
--- Every record is one, has its name, and their digests are what the first field says. Costs as much as the roster
+-- Every record is one, has its name, and digest and position are what the first field says. Costs as much as the roster
 -- is long: asked of what was found suspicious only.
 local function do_records_fit()
   local hash, names = roster_key('roster', region_in_keys(region), room), roster_key('names', region_in_keys(region), room)
   local stored, sum = redis.call('HGETALL', hash), '0000000000000000'
+  local roster = read_roster(region_in_keys(region), room)
   for i = 1, #stored, 2 do
-    local _, digest = parts_of(stored[i + 1])
+    local revision, digest = parts_of(stored[i + 1])
     if stored[i] ~= '#' then
-      if not digest or not redis.call('ZSCORE', names, string.sub(stored[i], 2)) then return false end
+      if not digest or revision > roster.revision or not redis.call('ZSCORE', names, string.sub(stored[i], 2)) then return false end
       sum = plus(sum, digest, 1)
     end
   end
-  local roster = read_roster(region_in_keys(region), room)
   return not roster or roster.digest == sum
 end
 

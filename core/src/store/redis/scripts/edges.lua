@@ -8,16 +8,24 @@
 local time = redis.call('TIME')
 local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 local verb, edge, link = ARGV[1], ARGV[2], ARGV[3]
+-- A note that is none is as if it were lost: its edge writes it again.
+local function note_of(text)
+  local is_json, note = pcall(cjson.decode, text)
+  local is_note = is_json and type(note) == 'table' and type(note.name) == 'string' and type(note.link) == 'string'
+  return is_note and note or nil
+end
+
 if verb == 'list' then
   local answer = { now }
   for _, part in ipairs(redis.call('HGETALL', KEYS[1])) do answer[#answer + 1] = part end
   return answer
 end
+need_type(KEYS[1], 'hash')
 if verb == 'drain' then
   local notes = redis.call('HGETALL', KEYS[1])
   for place = 1, #notes, 2 do
-    local note = cjson.decode(notes[place + 1])
-    if note.name == ARGV[4] and (edge == '' or edge == notes[place]) then
+    local note = note_of(notes[place + 1])
+    if note and note.name == ARGV[4] and (edge == '' or edge == notes[place]) then
       note.drain = note.drain or now
       redis.call('HSET', KEYS[1], notes[place], cjson.encode(note))
     end
@@ -25,7 +33,7 @@ if verb == 'drain' then
   return { now, '1' }
 end
 local text = redis.call('HGET', KEYS[1], edge)
-local known = text and cjson.decode(text)
+local known = text and note_of(text)
 local accepted = not known or known.link <= link
 
 local function write(note)

@@ -14,10 +14,11 @@ local function forget_history(retention, budget)
     if not oldest then return end
     local fields = entry_fields(oldest[2])
     local over = number('bytes', 0) > retention.bytes
-    local old = aged < budget and tonumber(fields.at) <= now - retention.history
+    -- What has no time nobody of ours has added.
+    local old = aged < budget and (tonumber(fields.at) or 0) <= now - retention.history
     if not over and not old then return end
     redis.call('XDEL', history, oldest[1])
-    set('bytes', int(math.max(number('bytes', 0) - tonumber(fields.size), 0)))
+    set('bytes', int(math.max(number('bytes', 0) - (tonumber(fields.size) or 0), 0)))
     set('dropped', int(math.max(number('dropped', 0), tonumber(string.match(oldest[1], '^%d+')))))
     aged = aged + 1
   end
@@ -70,8 +71,16 @@ end
 
 -- Rosters of which something can be forgotten, at most `budget`; their keys are added to `names`.
 local function forgettable(names, budget)
-  local rosters = redis.call('ZRANGEBYSCORE', key('wakes'), '-inf', now, 'LIMIT', 0, budget)
-  for _, name in ipairs(rosters) do add_roster(names, unpair(name)) end
+  local rosters = {}
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', key('wakes'), '-inf', now, 'LIMIT', 0, budget)) do
+    if unpair(name) then
+      add_roster(names, unpair(name))
+      rosters[#rosters + 1] = name
+    else
+      -- It would stand in front of all others for ever.
+      redis.call('ZREM', key('wakes'), name)
+    end
+  end
   return rosters
 end
 

@@ -11,7 +11,7 @@ local known = redis.call('HGET', shard, 'link:' .. edge)
 if known and known > link then return { int(now), '0', '0' } end
 here({ edge_key(edge) })
 local lost, written = 0, 0
-for _, lease in ipairs(redis.call('SMEMBERS', edge_key(edge))) do
+for _, lease in ipairs(try('SMEMBERS', edge_key(edge)) or {}) do
   if written == portion then return { int(now), int(lost), '1' } end
   local found = redis.call('ZSCORE', LEASES, lease)
   if found then

@@ -14,10 +14,9 @@ local function entry_of(region, room)
   return string.gsub(room, '%z', '\0\255') .. '\0\0' .. region
 end
 
--- Region as it is in keys, room and user of a lease, and the entry of its roster, or nothing. `text`: what is
--- stored of its owner, if that is known.
-local function owner_of(lease, text)
-  text = text or redis.call('HGET', OWNERS, lease)
+-- Region as it is in keys, room and user of a lease, and the entry of its roster, or nothing.
+local function owner_of(lease)
+  local text = try('HGET', OWNERS, lease)
   local is_json, owner = pcall(cjson.decode, text and string.sub(text, 18) or '')
   if not is_json or type(owner) ~= 'table' or not (owner.region and owner.room and owner.user) then return nil end
   return region_in_keys(owner.region), owner.room, owner.user, entry_of(owner.region, owner.room)

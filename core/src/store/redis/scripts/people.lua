@@ -5,8 +5,11 @@
 -- ARGV, each: user, roster, "came", "went", or "stays" for one who is there and may not be listed. Answer: {now}.
 local time = redis.call('TIME')
 local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+need_type(KEYS[1] .. ':seen', 'zset')
+need_type(KEYS[1] .. ':went', 'zset')
 for i = 1, #ARGV, 3 do
   local user, roster, what = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  need_type(KEYS[1] .. ':user:' .. user, 'zset')
   if what ~= 'stays' then redis.call('ZADD', KEYS[1] .. ':seen', now, user) end
   if what == 'stays' then
     redis.call('ZADD', KEYS[1] .. ':user:' .. user, 'NX', now, roster)

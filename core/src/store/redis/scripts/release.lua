@@ -8,7 +8,7 @@ here({ edge_key(edge) })
 for i = 4, #ARGV do
   local lease = ARGV[i]
   local deadline = redis.call('ZSCORE', LEASES, lease)
-  if deadline and redis.call('SISMEMBER', edge_key(edge), lease) == 1 then
+  if deadline and try('SISMEMBER', edge_key(edge), lease) == 1 then
     local replaced = tonumber(deadline)
     local by, longer, set_to = note_of(lease)
     if by == 'edge_lost' and set_to == replaced then replaced = longer end

@@ -1,6 +1,6 @@
 -- Epochs and their holds, and making whole again what was left half-way.
 
--- A shard's hash of another type says nothing, and stands in the way of all that is written there.
+-- A shard's hash that nobody of ours has written says nothing, and stands in the way of all that is written there.
 if not stored_state then redis.call('DEL', shard) end
 
 local function start_hold(cause)
@@ -11,23 +11,21 @@ local function start_hold(cause)
   set('swept', int(math.min(number('swept', now), now)))
 end
 
--- Removes a key of another type: nothing can be done with it.
-local function need_type(name, type)
-  local found = redis.call('TYPE', name).ok
-  if found ~= type and found ~= 'none' then redis.call('DEL', name) end
-end
-
--- Removes the leases of a roster that no record of it names: their edges hear that they are unknown, and join again
--- while the hold lasts.
+-- Removes the leases of a roster that no record of it names, and those of nobody: their edges hear that they are
+-- unknown, and join again while the hold lasts.
 local function disown_unnamed(entry)
   local unnamed, touched, cursor = {}, {}, '0'
   repeat
-    local page = redis.call('HSCAN', OWNERS, cursor, 'COUNT', 1000)
+    local page = redis.call('ZSCAN', LEASES, cursor, 'COUNT', 1000)
     cursor = page[1]
     for i = 1, #page[2], 2 do
-      local lease = page[2][i]
-      local region, room, user, of = owner_of(lease, page[2][i + 1])
-      if of == entry and not is_named(record_of(region, room, user), lease) then unnamed[#unnamed + 1] = lease end
+      local lease = is_lease(page[2][i]) and plain_name(page[2][i])
+      local region, room, user, of
+      if lease then region, room, user, of = owner_of(lease) end
+      local is_of = lease and (not region or of == entry)
+      if is_of and not (region and is_named(record_of(region, room, user), lease)) then
+        unnamed[#unnamed + 1] = lease
+      end
     end
   until cursor == '0'
   add_edges(touched, unnamed)

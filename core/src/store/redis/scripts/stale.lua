@@ -9,6 +9,9 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local portion = ARGV[3]
 
+need_type(KEYS[1] .. ':seen', 'zset')
+need_type(KEYS[1] .. ':went', 'zset')
+
 local function until_ago(key, ago)
   return redis.call('ZRANGEBYSCORE', key, '-inf', now - tonumber(ago), 'WITHSCORES', 'LIMIT', 0, portion)
 end

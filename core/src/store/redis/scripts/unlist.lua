@@ -8,9 +8,11 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local horizon = now - tonumber(ARGV[1])
 local WENT = KEYS[1] .. ':went'
+need_type(WENT, 'zset')
 for i = 2, #ARGV, 5 do
   local user, roster, listed, noted, is_gone = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4] == 'gone'
   local rosters = KEYS[1] .. ':user:' .. user
+  need_type(rosters, 'zset')
   local written = redis.call('ZSCORE', rosters, roster)
   if is_gone and written and written == listed and tonumber(written) <= horizon then
     redis.call('ZREM', rosters, roster)
