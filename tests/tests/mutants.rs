@@ -117,7 +117,7 @@ const MUTANTS: &[Mutant] = mutants! {
          "if is_headless(roster, region, room) then return true end", "",
          torn::a_commit_that_finds_a_hand_is_refused)
         ("goes on from what is no record",
-         "if records[i] and not (touched and touched <= roster.revision) then", "if false then",
+         "if records[i] and not (touched and touched <= revision_of(roster)) then", "if false then",
          torn::a_commit_that_finds_a_hand_is_refused)
     "types.lua":
         ("leaves a key of another type where it is",

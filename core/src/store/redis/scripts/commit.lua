@@ -65,7 +65,7 @@ local function is_spoiled()
   for i, change in ipairs(changes) do
     records[i] = redis.call('HGET', roster_hash, '@' .. change.user)
     local touched = records[i] and parts_of(records[i])
-    if records[i] and not (touched and touched <= roster.revision) then return true end
+    if records[i] and not (touched and touched <= revision_of(roster)) then return true end
     if not records[i] and redis.call('ZSCORE', names, change.user) then return true end
   end
   return false
