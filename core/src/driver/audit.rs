@@ -3,8 +3,8 @@
 //! No verb of ours leaves one without the other; somebody's hand, a defect or a store that lost half of
 //! something does. A finding counts when it still stands some time later, judged anew where it is acted
 //! upon: after the longest heartbeat a lease that no record names is removed, so that its edge hears "unknown" and
-//! joins again, and a roster that is torn is made anew of its records, in a new epoch; after its ttl a lease that does not exist is overdue, as one that had just been renewed
-//! would be (G2).
+//! joins again, and a roster that is torn is made anew of its records, in a new epoch; after its ttl a lease that does
+//! not exist is overdue, as one that had just been renewed would be (G2).
 //! None of it in a hold, nor while the store's clock is not believed.
 
 use std::collections::BTreeMap;
