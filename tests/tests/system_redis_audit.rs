@@ -110,21 +110,25 @@ async fn foreign_leases_go_and_stop_no_sweep() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_record_is_made_good_by_its_edge() -> anyhow::Result<()> {
+async fn deleted_records_are_made_good_by_their_edge() -> anyhow::Result<()> {
     let mut scene = Scene::set(2, PEOPLE, ServerOptions::default()).await?;
-    let lease = lease_of(&scene, "user-3").await?;
+    let leases = [lease_of(&scene, "user-3").await?, lease_of(&scene, "user-4").await?];
     let roster = key(&format!(":roster:local:{ROOM}"));
-    let removed: i64 = scene.server.call(&["HDEL", &roster, "@user-3"]).await?;
-    assert_eq!(removed, 1);
-    until_gone(&scene, &lease).await?;
+    let removed: i64 = scene.server.call(&["HDEL", &roster, "@user-3", "@user-4"]).await?;
+    assert_eq!(removed, 2);
+    for lease in &leases {
+        until_gone(&scene, lease).await?;
+    }
     tokio::time::sleep(TIMERS.heartbeat * 2).await;
-    let is_back: bool = scene.server.call(&["HEXISTS", &roster, "@user-3"]).await?;
-    assert!(is_back, "its edge heard that the lease is unknown, and joined again");
+    for user in ["@user-3", "@user-4"] {
+        let is_back: bool = scene.server.call(&["HEXISTS", &roster, user]).await?;
+        assert!(is_back, "{user}: its edge heard that the lease is unknown, and joined again");
+    }
     scene.nothing_was_seen_but(&BTreeSet::new(), FOUND_WITHIN).await?;
     // A core that has no copy reads all of it, and its sum is right.
     scene.add_core()?;
     scene.come(3).await?;
     scene.nothing_was_seen_but(&BTreeSet::new(), FOUND_WITHIN).await?;
-    assert_eq!(counted(&scene, "stray_lease", "mended").await?, 1.0);
+    assert_eq!(counted(&scene, "torn_roster", "mended").await?, 1.0);
     Ok(())
 }
