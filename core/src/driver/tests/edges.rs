@@ -4,6 +4,7 @@ use presence_model::link::{LinkDown, LinkUp};
 
 use super::world::{World, ms, region, secs};
 use crate::driver::{CloseReason, Input, LinkEnd, LinkKey};
+use crate::limits::LINK_REFRESH;
 
 #[test]
 fn an_edge_is_welcomed_then_told_to_renew_all_and_beaten_to() {
@@ -230,4 +231,17 @@ fn another_core_ends_who_is_silent_when_one_goes() {
     world.edges[edge].running = false;
     world.run(secs(61));
     assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann lease_expired"]);
+}
+
+#[test]
+fn a_link_that_cannot_be_written_is_tried_again_after_a_while() {
+    let mut world = World::new();
+    world.edge(0);
+    world.run(secs(20));
+    world.faults.no_writes = true;
+    let before = world.registrations;
+    // Longer than a link goes without being written again.
+    world.run(LINK_REFRESH + secs(20));
+    let tried = world.registrations - before;
+    assert!((60..=85).contains(&tried), "each half second for forty: {tried}");
 }

@@ -118,6 +118,8 @@ pub(super) struct World {
     pub(super) pages: usize,
     /// Histories of rosters asked for.
     pub(super) histories: usize,
+    /// Links that were written, or were to be.
+    pub(super) registrations: usize,
     /// The most loads that were under way at once.
     pub(super) loads_most: usize,
 }
@@ -163,6 +165,7 @@ impl World {
             loads: 0,
             pages: 0,
             histories: 0,
+            registrations: 0,
             loads_most: 0,
         };
         for _ in 0..cores {
@@ -325,6 +328,7 @@ impl World {
     }
 
     fn arrive(&mut self, core: usize, op: StoreOp, command: Command) {
+        self.registrations += usize::from(matches!(command, Command::Link { .. }));
         if self.faults.away.contains(&core) {
             let fault = StoreFault::Unavailable("away".into());
             self.loads -= usize::from(matches!(command, Command::Load { .. }));
