@@ -32,8 +32,9 @@ local FIELDS = { 'epoch', 'server', 'commits', 'forgotten', 'dropped', 'bytes', 
   'kept_until', 'swept', 'unwatched', 'gaps', 'smallest_ttl', 'hold', 'hold_cause', 'open' }
 local state, changed = {}, {}
 
--- What a field may be, if it is no number.
-local WORDS = { epoch = '^' .. string.rep('%x', 16) .. ':' .. string.rep('%x', 16) .. '$', server = '', holder = '^%x+$',
+-- A number of 64 bits, and what a field may be that is no count.
+local HEX = string.rep('%x', 16)
+local WORDS = { epoch = '^' .. HEX .. ':' .. HEX .. '$', server = '', holder = '^%x+$',
   gaps = '^[%d:;]*$', hold_cause = '^[a-z_]+$', open = '^%?.*%z%z' }
 
 -- Whether a script of ours can have written that.
@@ -226,12 +227,10 @@ local function pair(first, second)
   return first .. '\255' .. second
 end
 
-local DIGEST = string.rep('%x', 16)
-
 -- A roster's first field: revision, digest, sequence of its last commit, when it was emptied.
 local function read_roster(region, room)
   local found = try('HGET', roster_key('roster', region, room), '#') or ''
-  local revision, digest, last, emptied = string.match(found, '^(%d+) (' .. DIGEST .. ') (%d+) (%d+)$')
+  local revision, digest, last, emptied = string.match(found, '^(%d+) (' .. HEX .. ') (%d+) (%d+)$')
   if not revision or #revision > 15 or #last > 15 or #emptied > 15 then return nil end
   return { revision = tonumber(revision), digest = digest, last = tonumber(last), emptied = tonumber(emptied) }
 end
@@ -249,7 +248,7 @@ end
 
 -- Revision, digest and leases of a stored record, or nothing if it is none.
 local function parts_of(stored)
-  local revision, digest, leases = string.match(stored, '^(%d+) (' .. DIGEST .. ') (%S*) ')
+  local revision, digest, leases = string.match(stored, '^(%d+) (' .. HEX .. ') (%S*) ')
   if not revision or #revision > 15 then return nil end
   return tonumber(revision), digest, leases
 end

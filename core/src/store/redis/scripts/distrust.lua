@@ -11,13 +11,14 @@ here(touched)
 -- Every record is one, has its name, and digest and position are what the first field says. Costs as much as the roster
 -- is long: asked of what was found suspicious only.
 local function do_records_fit()
-  local hash, names = roster_key('roster', region_in_keys(region), room), roster_key('names', region_in_keys(region), room)
-  local stored, sum = redis.call('HGETALL', hash), '0000000000000000'
-  local roster = read_roster(region_in_keys(region), room)
+  local in_keys = region_in_keys(region)
+  local names, roster = roster_key('names', in_keys, room), read_roster(in_keys, room)
+  local stored, sum = redis.call('HGETALL', roster_key('roster', in_keys, room)), '0000000000000000'
   for i = 1, #stored, 2 do
     local revision, digest = parts_of(stored[i + 1])
     if stored[i] ~= '#' then
-      if not digest or revision > roster.revision or not redis.call('ZSCORE', names, string.sub(stored[i], 2)) then return false end
+      local has_name = redis.call('ZSCORE', names, string.sub(stored[i], 2))
+      if not digest or revision > roster.revision or not has_name then return false end
       sum = plus(sum, digest, 1)
     end
   end

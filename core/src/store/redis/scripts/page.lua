@@ -1,8 +1,9 @@
 -- A page of a roster by user, or with a count of 0 only what all of it has.
 --
 -- ARGV: region, room, user to continue after or "", most members.
--- Answer: {"changed"}, {"torn"} if the roster has lost its first field or names, or {"read", now, epoch, revision, digest, members in all, start of the last finished
--- sweep, hold or "", its cause, then each: user, stored record}. One more than asked says that more follow.
+-- Answer: {"changed"}, {"torn"} if the roster has lost its first field or names, or {"read", now, epoch, revision,
+-- digest, members in all, start of the last finished sweep, hold or "", its cause, then each: user, stored record}.
+-- One more than asked says that more follow.
 if not is_settled() then return { 'changed' } end
 local region, room, after, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 here({ roster_key('roster', region, room), roster_key('names', region, room) })
