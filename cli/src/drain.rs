@@ -43,13 +43,21 @@ async fn wait_until_gone(
 ) -> anyhow::Result<ExitCode> {
     let clock = Clock::system();
     let end = clock.now() + within;
+    let mut is_answered = true;
     loop {
-        let mut left = Vec::new();
+        let (mut left, was_answered) = (Vec::new(), std::mem::replace(&mut is_answered, true));
         for run in runs {
             match client.drain_edge(&teller.name, Some(run.edge)).await {
                 Err(error) if error.is_unknown_edge() => teller.gone(run.edge)?,
                 // A core that is away for a moment is no reason to give up.
-                Err(error) if error.retry_after().is_some() => left.push(run),
+                Err(error) if error.retry_after().is_some() => {
+                    if std::mem::replace(&mut is_answered, false) && was_answered {
+                        paint::hint(&format!(
+                            "the core cannot tell how far the edge is ({error}); asking on"
+                        ));
+                    }
+                    left.push(run);
+                }
                 Err(error) => return Err(error.into()),
                 Ok(now) => {
                     let now = now.first().copied().unwrap_or(run);

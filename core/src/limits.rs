@@ -31,6 +31,8 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub const ARRIVALS_PER_SECOND_DEFAULT: u32 = 10_000;
 /// Joins and updates that wait before new joins are refused, unless told otherwise: a second of them.
 pub const ARRIVALS_WAITING_DEFAULT: usize = 10_000;
+/// Who comes back is refused once so many times as much waits: its grace may be running, and a newcomer's is not.
+pub const ARRIVALS_RETURNING_TIMES: usize = 2;
 /// A new join is refused once those before it have waited for this part of a heartbeat, which is how long an edge
 /// waits for the answer: what is answered later than that was decided for nobody.
 pub const ARRIVALS_WAIT_PART: u32 = 3;

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -118,6 +119,8 @@ struct Caller {
     address: Option<IpAddr>,
     /// Its place among those of its address; or why it has none.
     place: Result<Option<Arc<AddressPlace>>, TurnedAway>,
+    /// A request has arrived, and is counted by what became of it.
+    asked: AtomicBool,
 }
 
 /// What a WebSocket has of the edge while it lasts.
@@ -162,7 +165,7 @@ impl Http {
                 Some(words)
             }
         };
-        self.serve(stream, Caller { id, peer, address, place }).await;
+        self.serve(stream, Caller { id, peer, address, place, asked: AtomicBool::new(false) }).await;
         drop(words);
     }
 
@@ -198,8 +201,10 @@ impl Http {
     async fn serve(self: Arc<Self>, stream: Stream, caller: Caller) {
         let stop = self.tasks.token();
         let (this, caller) = (Arc::clone(&self), Arc::new(caller));
+        let asking = Arc::clone(&caller);
         let service = service_fn(move |request| {
-            let (this, caller) = (Arc::clone(&this), Arc::clone(&caller));
+            let (this, caller) = (Arc::clone(&this), Arc::clone(&asking));
+            caller.asked.store(true, Ordering::Relaxed);
             async move { Ok::<_, Infallible>(this.answer(request, &caller).await) }
         });
         let serving = http1::Builder::new()
@@ -208,19 +213,19 @@ impl Http {
             .max_buf_size(REQUEST_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        let served = tokio::select! {
+        let (served, timed_out) = tokio::select! {
             biased;
-            served = serving => served,
-            () = stop.cancelled() => Ok(()),
-            () = self.shared.clock.sleep(REQUESTS_WITHIN) => {
-                self.accepts.late.inc();
-                Ok(())
+            served = serving => {
+                let timed_out = served.as_ref().is_err_and(hyper::Error::is_timeout);
+                (served, timed_out)
             }
+            () = stop.cancelled() => (Ok(()), false),
+            () = self.shared.clock.sleep(REQUESTS_WITHIN) => (Ok(()), true),
         };
+        if timed_out && !caller.asked.load(Ordering::Relaxed) {
+            self.accepts.late.inc();
+        }
         if let Err(error) = served {
-            if error.is_timeout() {
-                self.accepts.late.inc();
-            }
             tracing::debug!(%error, "a request failed");
         }
     }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use presence_edge::limits::HANDSHAKE_WITHIN;
 use presence_edge::settings::{AdmissionLimits, Origins, Settings, Source, Whence};
 use presence_edge::start::{Deps, Running, start};
 use presence_model::id::{EdgeName, RegionId};
@@ -170,6 +171,9 @@ async fn so_many_handshakes_are_taken_a_second_and_the_others_told_moments_apart
         assert!(40 - refused <= 5 + earned, "{statuses:?} in {:?}", begin.elapsed());
         assert!(refused >= 25 && hints.len() >= 4, "{statuses:?} {hints:?}");
         assert_eq!(edge.accepts("rate"), refused as u64);
+        // What comes of a transport is counted once, however long it stays afterwards.
+        tokio::time::sleep(HANDSHAKE_WITHIN + Duration::from_millis(500)).await;
+        assert_eq!((edge.accepts("rate"), edge.accepts("late")), (refused as u64, 0));
     })
     .await;
 }
@@ -265,6 +269,9 @@ async fn a_proxy_tells_whom_it_stands_for_and_only_a_trusted_one_is_believed() {
         for (source, header) in [
             (Source::XForwardedFor, "X-Forwarded-For: 1.1.1.1, 198.51.100.7\r\n"),
             (Source::Forwarded, "Forwarded: for=198.51.100.7:4711;proto=https\r\n"),
+            // What a client wrote before its proxy did cannot hide it.
+            (Source::XForwardedFor, "X-Forwarded-For: \u{e9}\", 198.51.100.7\r\n"),
+            (Source::Forwarded, "Forwarded: \u{e9}=\"1.1.1.1, for=198.51.100.7\r\n"),
         ] {
             let edge = edge(LIMITS, source, &["127.0.0.0/8"]);
             let other = header.replace("198.51.100.7", "198.51.100.8");

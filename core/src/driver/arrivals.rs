@@ -13,14 +13,19 @@ use presence_model::link::LinkRefusal;
 use rand::Rng as _;
 
 use super::Driver;
-use crate::limits::{ARRIVALS_HINT_MOST, ARRIVALS_PER_SECOND_DEFAULT, ARRIVALS_WAITING_DEFAULT, RETRY_AFTER};
+use super::commits::is_return;
+use crate::limits::{
+    ARRIVALS_HINT_MOST, ARRIVALS_PER_SECOND_DEFAULT, ARRIVALS_RETURNING_TIMES, ARRIVALS_WAITING_DEFAULT,
+    COMMIT_MEMBERS_MAX, RETRY_AFTER,
+};
 
 /// How many new arrivals are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrivalLimits {
     /// Joins a second, and at once after a pause; of these, half are kept for who comes back. Above zero.
     pub per_second: u32,
-    /// Joins and updates that wait over all rooms, before new joins are refused.
+    /// Joins and updates that wait over all rooms, before new joins are refused; twice as many before those who come
+    /// back are.
     pub waiting: usize,
 }
 
@@ -84,16 +89,21 @@ impl Driver {
         roster: &Roster,
         generation: Option<Generation>,
     ) -> Result<(), LinkRefusal> {
-        let returns = generation.is_some_and(|generation| generation > Generation(1));
+        let returns = is_return(generation);
         let limits = self.arrivals.limits;
         let interval = Duration::from_secs(1) / limits.per_second.max(1);
-        let (waits, ahead) = self.commits.wait(roster, self.now);
+        let ((waits, ahead), most_waiting) = if returns {
+            (self.commits.wait_pressing(roster, self.now), limits.waiting * ARRIVALS_RETURNING_TIMES)
+        } else {
+            (self.commits.wait(roster, self.now), limits.waiting)
+        };
         if waits >= self.arrivals_wait_most(roster) {
             self.arrivals.shed.slow += 1;
-            // As fast as those ahead were served.
-            return Err(self.come_again(returns, waits / ahead.max(1)));
+            // As fast as those ahead are served: a commit has room for so many however few are in it now.
+            let served = u32::try_from(ahead.max(COMMIT_MEMBERS_MAX)).unwrap_or(u32::MAX);
+            return Err(self.come_again(returns, waits / served));
         }
-        if self.commits.waiting() >= limits.waiting {
+        if self.commits.waiting() >= most_waiting {
             self.arrivals.shed.waiting += 1;
             return Err(self.come_again(returns, interval));
         }

@@ -6,23 +6,25 @@
 //! chose is simply granted.
 
 mod decide;
+mod queue;
 mod requests;
 mod settle;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use presence_model::claim::Claims;
-use presence_model::id::{Roster, SessionId, UserId};
+use presence_model::id::{Generation, Roster, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::{GrantDown, RequestId};
 use presence_model::member;
 use presence_model::time::Mono;
 
+use self::queue::Queue;
 use super::releases::ReleaseKey;
 use super::store_ops::Pending;
 use super::{Driver, LinkKey, QueryKey};
-use crate::limits::{COMMIT_MEMBERS_MAX, COMMITS_WAITING_MAX, URGENT_COMMITS_WAITING_MAX};
+use crate::limits::{COMMITS_WAITING_MAX, URGENT_COMMITS_WAITING_MAX};
 use crate::store::Command;
 
 /// What is wanted of a member.
@@ -71,6 +73,27 @@ impl Work {
             Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } | Self::Evict { .. } => true,
         }
     }
+
+    /// Goes before what may wait: it is urgent, or its grace may be running.
+    fn is_pressing(&self) -> bool {
+        match self {
+            Self::Join(join) => join.returns(),
+            Self::Update { .. } => false,
+            Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } | Self::Evict { .. } => true,
+        }
+    }
+}
+
+impl JoinWork {
+    /// Whether the session was there before, as its edge knows or it says itself.
+    fn returns(&self) -> bool {
+        self.join.rejoin.is_some() || is_return(self.join.generation)
+    }
+}
+
+/// Whether a session was there before in this tab, as it says itself by its generation.
+pub(super) fn is_return(generation: Option<Generation>) -> bool {
+    generation.is_some_and(|generation| generation > Generation(1))
 }
 
 #[derive(Debug)]
@@ -98,14 +121,6 @@ enum Stage {
     Committing(Vec<Decided>),
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
-    stage: Stage,
-    /// Nothing is read before: the store could not be reached.
-    not_before: Option<Mono>,
-}
-
 /// The queues of all rosters about which something is to be decided.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
@@ -127,7 +142,7 @@ impl Commits {
     }
 
     /// How long the first of those waits who are to be served before one more of this roster, and how many they are.
-    pub(super) fn wait(&self, roster: &Roster, now: Mono) -> (Duration, u32) {
+    pub(super) fn wait(&self, roster: &Roster, now: Mono) -> (Duration, usize) {
         let Some(queue) = self.queues.get(roster) else { return (Duration::ZERO, 0) };
         let (first, under_way) = match &queue.stage {
             Stage::Idle => (None, 0),
@@ -136,9 +151,20 @@ impl Commits {
                 (batch.iter().map(|decided| decided.waiting.since).min(), batch.len())
             }
         };
-        let first = first.into_iter().chain(queue.waiting.front().map(|waiting| waiting.since)).min();
-        let count = under_way + queue.waiting.len();
-        (first.map_or(Duration::ZERO, |since| now.since(since)), u32::try_from(count).unwrap_or(u32::MAX))
+        let first = first.into_iter().chain(queue.first()).min();
+        (first.map_or(Duration::ZERO, |since| now.since(since)), under_way + queue.len())
+    }
+
+    /// The same for one more that presses, of those who are not served yet.
+    pub(super) fn wait_pressing(&self, roster: &Roster, now: Mono) -> (Duration, usize) {
+        let pressing = self.queues.get(roster).map(Queue::pressing);
+        let (count, first) = pressing.unwrap_or_default();
+        (first.map_or(Duration::ZERO, |since| now.since(since)), count)
+    }
+
+    /// Whether a session of this user that was there before wants in again, and waits for it.
+    pub(super) fn returns(&self, roster: &Roster, user: &UserId) -> bool {
+        self.queues.get(roster).is_some_and(|queue| queue.returns(user))
     }
 }
 
@@ -152,7 +178,7 @@ impl Driver {
         }
         self.commits.waiting += 1;
         let queue = self.commits.queues.entry(roster.clone()).or_default();
-        queue.waiting.push_back(waiting);
+        queue.push(waiting);
         if matches!(queue.stage, Stage::Idle) && queue.not_before.is_none() {
             self.commits.ready.insert(roster);
         }
@@ -205,9 +231,7 @@ impl Driver {
     fn put_back(&mut self, roster: &Roster, again: Vec<Waiting>) {
         let Some(queue) = self.commits.queues.get_mut(roster) else { return };
         self.commits.waiting += again.len();
-        for waiting in again.into_iter().rev() {
-            queue.waiting.push_front(waiting);
-        }
+        queue.put_back(again);
     }
 
     fn take_stage(&mut self, roster: &Roster) -> Stage {
@@ -226,27 +250,5 @@ impl Driver {
             self.commits.waiting += batch.len();
             queue.stage = Stage::Committing(batch);
         }
-    }
-}
-
-impl Queue {
-    /// Up to a commit's worth of work, the first of each user.
-    fn take_batch(&mut self) -> Vec<Waiting> {
-        let mut users = BTreeSet::new();
-        let mut batch = Vec::new();
-        let mut rest = VecDeque::new();
-        while let Some(waiting) = self.waiting.pop_front() {
-            if batch.len() < COMMIT_MEMBERS_MAX && users.insert(waiting.user.clone()) {
-                batch.push(waiting);
-            } else {
-                rest.push_back(waiting);
-                if batch.len() >= COMMIT_MEMBERS_MAX {
-                    break;
-                }
-            }
-        }
-        rest.append(&mut self.waiting);
-        self.waiting = rest;
-        batch
     }
 }

@@ -85,9 +85,9 @@ impl Whence {
     }
 }
 
-/// What a header that lists says, the last first. What cannot be text is an element that cannot be read.
-fn nearest_first<'h>(headers: &'h HeaderMap, name: &'static str) -> impl Iterator<Item = &'h str> {
-    let values: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
+/// What a header that lists says, the last first.
+fn nearest_first<'h>(headers: &'h HeaderMap, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
+    let values: Vec<&[u8]> = headers.get_all(name).iter().map(http::HeaderValue::as_bytes).collect();
     values.into_iter().rev().flat_map(|value| {
         let mut elements = split_unquoted(value, b',');
         elements.reverse();
@@ -95,44 +95,50 @@ fn nearest_first<'h>(headers: &'h HeaderMap, name: &'static str) -> impl Iterato
     })
 }
 
-/// Splits where the separator is not part of a quoted string.
-fn split_unquoted(text: &str, separator: u8) -> Vec<&str> {
-    let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
-    for (place, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            _ if byte == separator && !quoted => {
-                parts.push(&text[start..place]);
-                start = place + 1;
+/// Splits where the separator is not part of a quoted string, looking from the end: what a client left open before is
+/// no part of what its proxy has added behind.
+fn split_unquoted(text: &[u8], separator: u8) -> Vec<&[u8]> {
+    let (mut parts, mut end, mut place, mut quoted) = (Vec::new(), text.len(), text.len(), false);
+    while place > 0 {
+        place -= 1;
+        match text[place] {
+            b'"' if !quoted || !is_escaped(text, place) => quoted = !quoted,
+            byte if byte == separator && !quoted => {
+                parts.push(&text[place + 1..end]);
+                end = place;
             }
             _ => {}
         }
     }
-    parts.push(&text[start..]);
+    parts.push(&text[..end]);
+    parts.reverse();
     parts
 }
 
+/// Whether a byte within a quoted string is meant literally.
+fn is_escaped(text: &[u8], place: usize) -> bool {
+    text[..place].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+}
+
 /// An address with or without port and brackets.
-fn address(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(text).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let found = bare.parse::<IpAddr>().ok();
     found.or_else(|| Some(text.parse::<std::net::SocketAddr>().ok()?.ip())).map(|found| found.to_canonical())
 }
 
 /// The address in an element of `Forwarded`; none if it hides whom it speaks of.
-fn forwarded_for(element: &str) -> Option<IpAddr> {
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     split_unquoted(element, b';')
         .into_iter()
         .find_map(|pair| {
-            let (name, value) = pair.trim().split_once('=')?;
+            let (name, value) = str::from_utf8(pair).ok()?.trim().split_once('=')?;
             name.eq_ignore_ascii_case("for").then_some(value)
         })
         .and_then(|value| {
             let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
-            address(quoted.unwrap_or(value))
+            address(quoted.unwrap_or(value).as_bytes())
         })
 }
 
@@ -179,6 +185,10 @@ mod tests {
             (&["198.51.100.7, unknown"], None),
             (&["198.51.100.7, \u{e9}"], None),
             (&["198.51.100.7,"], None),
+            // Whatever a client writes, what its proxy adds behind is read.
+            (&["\u{e9}, 198.51.100.7"], Some("198.51.100.7")),
+            (&["\", 198.51.100.7"], Some("198.51.100.7")),
+            (&["\"\\, 1.1.1.1\", \\\", 198.51.100.7, 10.1.1.1"], Some("198.51.100.7")),
             (&["999.1.1.1"], None),
             (&[""], None),
             (&[], None),
@@ -200,6 +210,11 @@ mod tests {
             // A separator inside quotes is none.
             ("for=\"1.1.1.1, for=2.2.2.2\"", None),
             ("for=\"\\\", for=2.2.2.2\", for=198.51.100.7", Some("198.51.100.7")),
+            // Whatever a client leaves open, what its proxy adds behind is read.
+            ("for=\"1.1.1.1, for=198.51.100.7", Some("198.51.100.7")),
+            ("for=\", for=\"[2001:db8::7]:80\"", Some("2001:db8::7")),
+            ("for=\"\\, for=\"198.51.100.7:80\";by=\"_\\\"x\"", Some("198.51.100.7")),
+            ("\u{e9}=\u{e9};\", for=198.51.100.7;proto=http", Some("198.51.100.7")),
             ("for=198.51.100.7, for=_hidden", None),
             ("for=198.51.100.7, for=unknown", None),
             ("proto=https", None),

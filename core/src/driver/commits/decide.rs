@@ -199,12 +199,14 @@ impl Driver {
         }
     }
 
-    /// What of a sweep's findings still stands: not renewed since, and silence proves something.
+    /// What of a sweep's findings still stands: not renewed since, and silence proves something. Who wants in again is
+    /// not silent, however long that takes.
     fn still_due(&self, roster: &Roster, read: &MemberRead, due: Vec<Due>, now: StoreTime) -> Vec<Due> {
-        let distrusted = self.sweep.is_distrusted(self.shard(roster));
+        let proves_nothing =
+            self.sweep.is_distrusted(self.shard(roster)) || self.commits.returns(roster, &read.user);
         let stands = |due: &Due| match due.cause {
             DueCause::TokenEnd => true,
-            DueCause::Deadline { .. } | DueCause::Missing if distrusted => false,
+            DueCause::Deadline { .. } | DueCause::Missing if proves_nothing => false,
             DueCause::Deadline { .. } | DueCause::Missing => {
                 read.leases.get(&due.lease.plain_name()).is_none_or(|state| state.deadline() <= now)
             }

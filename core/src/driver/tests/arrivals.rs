@@ -6,6 +6,7 @@ use presence_model::link::{LinkRefusal, RequestId};
 
 use super::world::{World, ms, secs};
 use crate::driver::{ArrivalLimits, Shed};
+use crate::limits::COMMIT_MEMBERS_MAX;
 
 const FEW: ArrivalLimits = ArrivalLimits { per_second: 10, waiting: 1_000 };
 
@@ -92,6 +93,11 @@ fn so_many_may_wait_over_all_rooms() {
     world.let_go();
     assert_eq!(answers(&mut world, edge, &asked).0, 3);
     assert_eq!(world.shed(0), Shed { waiting: 2, ..Shed::default() });
+    world.faults.hold_back = Some(0);
+    ask(&mut world, edge, ("full", 3), 1);
+    let back = ask(&mut world, edge, ("back", 4), 2);
+    world.let_go();
+    assert_eq!(answers(&mut world, edge, &back).0, 3, "as many again of those who come back");
     let again = ask(&mut world, edge, ("b", 3), 1);
     assert_eq!(answers(&mut world, edge, &again).0, 3, "there is room again");
 }
@@ -117,4 +123,63 @@ fn nobody_is_put_behind_those_who_wait_too_long_already() {
     }
     let after = ask(&mut world, edge, ("after", 3), 1);
     assert_eq!(answers(&mut world, edge, &after).0, 3);
+}
+
+#[test]
+fn whoever_comes_back_is_taken_where_newcomers_are_refused_and_goes_before_them() {
+    let (mut world, edge) = world(ArrivalLimits::default());
+    world.faults.hold_reads = true;
+    ask(&mut world, edge, ("first", 1), 1);
+    let crowd = ask(&mut world, edge, ("crowd", 3 * COMMIT_MEMBERS_MAX), 1);
+    world.run(ms(500));
+    let back = ask(&mut world, edge, ("back", 1), 2);
+    world.run(ms(4_500));
+    let late = ask(&mut world, edge, ("late", 1), 1);
+    // Those who come back wait for their own kind only.
+    world.run(ms(490));
+    let just = ask(&mut world, edge, ("just", 1), 2);
+    world.run(ms(10));
+    let too_late = ask(&mut world, edge, ("too-late", 2), 2);
+    assert_eq!(answers(&mut world, edge, &late).0, 0);
+    assert_eq!(answers(&mut world, edge, &too_late).0, 0);
+    assert_eq!(world.shed(0), Shed { slow: 3, ..Shed::default() });
+    world.let_go();
+    assert_eq!(answers(&mut world, edge, &back).0, 1);
+    assert_eq!(answers(&mut world, edge, &just).0, 1);
+    let served = crowd.iter().filter(|asked| world.edges[edge].joined.contains_key(asked)).count();
+    assert_eq!(served, COMMIT_MEMBERS_MAX - 2, "they share one commit with the first of the crowd");
+    assert_eq!(answers(&mut world, edge, &crowd).0, crowd.len());
+}
+
+#[test]
+fn a_room_whose_store_is_slow_asks_few_to_wait_long() {
+    let (mut world, edge) = world(ArrivalLimits::default());
+    world.faults.hold_back = Some(0);
+    ask(&mut world, edge, ("first", 1), 1);
+    world.run(secs(5));
+    let asked = ask(&mut world, edge, ("late", 300), 1);
+    let (_, hints) = answers(&mut world, edge, &asked);
+    let longest = hints.iter().max().unwrap();
+    assert!(*longest <= secs(25), "three commits of 5 s take all of them: {longest:?}");
+}
+
+#[test]
+fn nobody_who_waits_to_come_back_is_ended_meanwhile() {
+    let (mut world, edge) = world(ArrivalLimits::default());
+    let watch = world.watch(0, 1);
+    let ann = world.join(edge, "ann", 1);
+    let bob = world.join(edge, "bob", 1);
+    world.release(edge, ann.lease);
+    world.release(edge, bob.lease);
+    world.run(secs(11));
+    world.faults.hold_reads = true;
+    ask(&mut world, edge, ("crowd", 1), 1);
+    // Their grace ends, and the sweep finds both, while a newcomer is read.
+    world.run(secs(2));
+    let up = world.join_up("ann", 2);
+    let again = world.send_join(edge, "ann", up);
+    world.let_go();
+    assert_eq!(answers(&mut world, edge, &[again]).0, 1);
+    world.run(secs(1));
+    assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "+crowd0", "-bob connection_lost"]);
 }

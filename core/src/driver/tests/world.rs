@@ -80,6 +80,8 @@ pub(super) struct Faults {
     pub(super) hold_back: Option<usize>,
     /// What is asked of this room is held back on the way.
     pub(super) owes: Option<RoomId>,
+    /// Reads that come before commits are held back on the way.
+    pub(super) hold_reads: bool,
 }
 
 struct Core {
@@ -242,7 +244,8 @@ impl World {
                 let owed = matches!(&command, Command::Load { roster, .. } | Command::History { roster, .. }
                     | Command::Summary { roster } if Some(&roster.room) == self.faults.owes.as_ref());
                 let late = self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. });
-                if owed || late {
+                let read = self.faults.hold_reads && matches!(command, Command::Members { .. });
+                if owed || late || read {
                     self.held_back.push((core, op, command));
                 } else {
                     self.schedule(WAY, Event::Arrives(core, op, command));
@@ -400,7 +403,7 @@ impl World {
 
     /// Lets the commands that were held back go, and holds back no more.
     pub(super) fn let_go(&mut self) {
-        (self.faults.hold_back, self.faults.owes) = (None, None);
+        (self.faults.hold_back, self.faults.owes, self.faults.hold_reads) = (None, None, false);
         for (core, op, command) in std::mem::take(&mut self.held_back) {
             self.schedule(WAY, Event::Arrives(core, op, command));
         }

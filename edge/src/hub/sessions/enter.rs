@@ -12,7 +12,7 @@ use super::super::rooms::RoomKey;
 use super::super::table::{Session, Show, Showing, Standing, Stay, Unsaid};
 use super::super::{ConnKey, Cx, Hub};
 use super::{Verified, warn_at};
-use crate::limits::{JOIN_LINE_PART, JOIN_RATE};
+use crate::limits::{COME_BACK_LEAST, JOIN_LINE_PART, JOIN_RATE};
 use crate::protocol::codes::Told;
 use crate::protocol::{ErrorCode, JoinMessage, ServerMessage, Since};
 
@@ -85,7 +85,10 @@ impl Hub {
             return None;
         }
         if self.drain.is_some() {
-            let told = Told { code: ErrorCode::Unavailable, retry_after: None, generation: None };
+            // When it was told to come back, which is elsewhere.
+            let back = conn.leaving.as_ref().map_or(cx.now, |leaving| leaving.back);
+            let retry_after = Some(back.since(cx.now).max(COME_BACK_LEAST));
+            let told = Told { code: ErrorCode::Unavailable, retry_after, generation: None };
             self.refuse(key, (Some(name.clone()), told), "this edge is going", cx);
             return None;
         }

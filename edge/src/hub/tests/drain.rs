@@ -107,7 +107,9 @@ fn joins_are_not_taken_any_more_but_renewals_go_on() {
     world.give(Input::Drain);
     world.drain_frames(key);
     world.say(key, "ann", &join_text("ann", "q", Some(1), ""));
-    assert_eq!(world.frames(key)[0]["code"], "unavailable");
+    let told = world.frames(key).remove(0);
+    assert_eq!(told["code"], "unavailable");
+    assert!(told["retry_after_ms"].as_u64().unwrap() >= 1_000, "{told}");
     assert!(world.take_joins().is_empty());
     world.down(LinkDown::RenewAll { within: timings().renew_all_within });
     world.pass_ms(100);
