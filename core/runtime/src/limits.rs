@@ -53,3 +53,7 @@ pub const CONNECTIONS_FEW: usize = 10_000;
 pub const ADMIN_DRAIN_WITHIN: Duration = Duration::from_secs(1);
 /// A larger configuration file is refused unread.
 pub const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
+/// What the kernel takes of a connection's bytes that it has not sent yet: as much as is handed to one client at once.
+/// Beyond: they wait in the process, where newer takes the place of older, while what is under way may grow as the
+/// distance asks for.
+pub const UNSENT_BYTES_MAX: u32 = 64 * 1024;

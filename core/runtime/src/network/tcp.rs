@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::limits::{ACCEPT_PAUSE, LISTEN_BACKLOG};
+use crate::limits::{ACCEPT_PAUSE, LISTEN_BACKLOG, UNSENT_BYTES_MAX};
 
 pub(super) struct TcpAcceptor(TcpListener);
 
@@ -27,7 +27,7 @@ impl TcpAcceptor {
             match self.0.accept().await {
                 Ok((stream, peer)) => {
                     // Fails only on a connection that is already gone; reading will say so.
-                    let _ = stream.set_nodelay(true);
+                    let _ = stream.set_nodelay(true).and_then(|()| bound_unsent(&stream));
                     return Ok((stream, peer));
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -42,6 +42,17 @@ impl TcpAcceptor {
             }
         }
     }
+}
+
+/// What a peer does not read waits here, where newer takes the place of older, and not in the kernel.
+#[cfg(target_os = "linux")]
+fn bound_unsent(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn bound_unsent(_: &TcpStream) -> io::Result<()> {
+    Ok(())
 }
 
 pub(super) async fn connect(target: &str) -> io::Result<TcpStream> {

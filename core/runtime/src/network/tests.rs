@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
@@ -76,6 +77,21 @@ async fn tcp_streams_do_not_delay_small_writes() {
     let (near, far) = tokio::join!(network.connect(&target), listener.accept());
     assert!(near.unwrap().as_tcp().unwrap().nodelay().unwrap());
     assert!(far.unwrap().0.as_tcp().unwrap().nodelay().unwrap());
+}
+
+#[tokio::test]
+async fn the_kernel_takes_little_of_what_a_peer_does_not_read() {
+    let listener = Network::tcp().listen(LOOPBACK).unwrap();
+    let target = listener.local_addr().to_string();
+    let network = Network::tcp();
+    let (near, far) = tokio::join!(network.connect(&target), listener.accept());
+    let (_silent, (mut far, _)) = (near.unwrap(), far.unwrap());
+    let (mut taken, some) = (0, [0; 16 * 1024]);
+    while let Ok(count) = tokio::time::timeout(Duration::from_millis(200), far.write(&some)).await {
+        taken += count.unwrap();
+        assert!(taken < 1024 * 1024, "{taken} bytes and more");
+    }
+    assert!(taken >= 64 * 1024, "{taken} bytes: too little for a peer that does read");
 }
 
 #[tokio::test]
