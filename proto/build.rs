@@ -6,7 +6,7 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["link", "watch", "admin", "types"].map(|name| format!("presence/v1/{name}.proto"));
+    let files = ["link", "watch", "admin", "types", "client"].map(|name| format!("presence/v1/{name}.proto"));
     let descriptors = protox::compile(files, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("presence.bin"), descriptors.encode_to_vec())?;

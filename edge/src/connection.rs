@@ -25,7 +25,7 @@ pub(crate) use self::mailbox::Mailbox;
 use crate::http::Places;
 use crate::hub::{ConnEnd, Unreadable};
 use crate::limits::{CLOSE_WITHIN, HEARD_EVERY, WRITE_WITHIN};
-use crate::protocol::{ClientMessage, CloseCode, json};
+use crate::protocol::{ClientMessage, CloseCode, Encoding};
 use crate::ws::{Event, ReadEnd, Socket};
 
 /// What all connections share.
@@ -39,6 +39,7 @@ pub(crate) struct Shared {
 /// An accepted WebSocket, until its transport is closed. Whatever way it ends, the hub hears of it once.
 pub(crate) struct Connection<S> {
     socket: Socket<S>,
+    encoding: Encoding,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     heard: Mono,
@@ -92,13 +93,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(
         stream: S,
         leftover: &[u8],
-        connection: ConnectionId,
+        (connection, encoding): (ConnectionId, Encoding),
         shared: Arc<Shared>,
         places: Option<Places>,
     ) -> Self {
-        let waiting = Waiting { place: shared.inbox.place(), what: What::Accepted };
+        let waiting = Waiting { place: shared.inbox.place(), what: What::Accepted(encoding) };
         Self {
             socket: Socket::new(stream, leftover, MESSAGE_BYTES_MAX),
+            encoding,
             heard: shared.clock.now(),
             shared,
             mailbox: Arc::new(Mailbox::new(connection)),
@@ -114,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mail = self.mailbox.take(cx.waker());
         self.report_written |= mail.report_written;
         for frame in mail.frames {
-            self.socket.writer().text(frame);
+            self.socket.writer().message(self.encoding, frame);
         }
         if let Some((code, reason)) = mail.close {
             self.socket.writer().close(Some(code.number()), reason);
@@ -152,11 +154,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         let what = match ready!(self.socket.poll_event(cx)) {
-            Ok(Event::Text(text)) => self.read(&text),
-            Ok(Event::Binary(_)) => What::Unreadable(Unreadable::Fatal(
-                CloseCode::Malformed,
-                "this subprotocol has text messages only".to_owned(),
-            )),
+            Ok(Event::Text(text)) => match self.encoding {
+                Encoding::Json => self.read(text.as_bytes()),
+                Encoding::Proto => wrong_kind("binary"),
+            },
+            Ok(Event::Binary(bytes)) => match self.encoding {
+                Encoding::Json => wrong_kind("text"),
+                Encoding::Proto => self.read(&bytes),
+            },
             Ok(Event::Part | Event::Ping(_) | Event::Pong) => match self.hear() {
                 Some(what) => what,
                 None => return Poll::Ready(Step::Again),
@@ -184,9 +189,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Some(What::Heard)
     }
 
-    fn read(&mut self, text: &str) -> What {
+    fn read(&mut self, message: &[u8]) -> What {
         self.heard = self.shared.clock.now();
-        match json::parse(text) {
+        match self.encoding.read(message) {
             Ok(message) => {
                 let verified = verify(&self.shared.verifier, &message);
                 if matches!(verified, Some(Err(_))) && !self.may_fail() {
@@ -303,6 +308,11 @@ impl<S> Drop for Connection<S> {
             Phase::Closing(_) | Phase::Over => {}
         }
     }
+}
+
+fn wrong_kind(right: &str) -> What {
+    let why = format!("this subprotocol has {right} messages only");
+    What::Unreadable(Unreadable::Fatal(CloseCode::Malformed, why))
 }
 
 /// Verifies the token that a message carries. Its time is judged by the hub, which knows the store's clock.

@@ -34,6 +34,7 @@ use crate::limits::{
     TURNING_AWAY_MAX,
 };
 use crate::metrics::Accepts;
+use crate::protocol::Encoding;
 use crate::ws::handshake::{self, Accepted, Origins};
 
 /// Body of an answer.
@@ -260,11 +261,11 @@ impl Http {
             Ok(places) => places,
             Err(away) => return self.turn_away(accepted, is_of_a_page, away),
         };
-        let Accepted { response, upgrade, .. } = accepted;
+        let Accepted { response, encoding, upgrade } = accepted;
         let (this, id) = (Arc::clone(&self), caller.id);
         self.tasks.spawn_one_of_many("upgrade", async move {
             match upgrade.await {
-                Ok(upgraded) => this.open(upgraded, id, places),
+                Ok(upgraded) => this.open(upgraded, (id, encoding), places),
                 Err(error) => tracing::debug!(%error, "a handshake was not finished"),
             }
         });
@@ -288,12 +289,12 @@ impl Http {
         Ok((place, of_address))
     }
 
-    fn open(&self, upgraded: Upgraded, id: ConnectionId, places: Places) {
+    fn open(&self, upgraded: Upgraded, who: (ConnectionId, Encoding), places: Places) {
         let Some((stream, read)) = away::transport(upgraded) else { return };
         self.accepts.accepted.inc();
         let shared = Arc::clone(&self.shared);
         // Copied and dropped: even when empty it holds on to the 8 KiB it was read into.
-        let connection = Connection::new(stream, &read, id, shared, Some(places));
+        let connection = Connection::new(stream, &read, who, shared, Some(places));
         drop(read);
         self.tasks.spawn_one_of_many("connection", connection);
     }

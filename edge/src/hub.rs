@@ -43,7 +43,7 @@ use self::requests::Requests;
 use self::rooms::{RoomKey, Rooms};
 use self::table::Table;
 use self::uplink::Given;
-use crate::protocol::{ClientMessage, CloseCode, ErrorCode, Payload};
+use crate::protocol::{ClientMessage, CloseCode, Encoding, ErrorCode, Payload};
 
 /// A connection in the hub's table: reused after it closed, hence with a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,8 +75,8 @@ pub enum Unreadable {
 /// What a hub takes.
 #[derive(Debug)]
 pub enum Input {
-    /// A WebSocket was accepted. The answer is [`Effect::Accepted`].
-    Accept(ConnectionId),
+    /// A WebSocket was accepted, which speaks like this. The answer is [`Effect::Accepted`].
+    Accept(ConnectionId, Encoding),
     /// A message, and the verified token if it carried one.
     Message(ConnKey, ClientMessage, Option<Result<Claims, TokenRefusal>>),
     /// A message that could not be read.
@@ -113,7 +113,7 @@ pub enum Input {
 pub enum Effect {
     /// The connection is in the table under this key.
     Accepted(ConnectionId, ConnKey),
-    /// Write these payloads, each a text message, then report `Written`.
+    /// Write these payloads, each a message of the connection's encoding, then report `Written`.
     Send(ConnKey, Vec<Payload>),
     /// Write a WebSocket ping.
     Ping(ConnKey),
@@ -224,7 +224,7 @@ impl Hub {
         let cx = &mut Cx { now, out: effects };
         self.notice_freeze(cx);
         match input {
-            Input::Accept(connection) => self.accept(connection, cx),
+            Input::Accept(connection, encoding) => self.accept((connection, encoding), cx),
             Input::Message(key, message, verified) => self.on_message(key, message, verified, cx),
             Input::Unreadable(key, unreadable) => self.on_unreadable(key, unreadable, cx),
             Input::Heard(key) => self.heard(key, cx),

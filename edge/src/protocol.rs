@@ -1,7 +1,10 @@
 //! The client protocol: messages as clients and edge mean them, free of their encoding.
 
 pub mod codes;
+pub mod encoding;
+mod fields;
 pub mod json;
+pub mod proto;
 
 use std::time::Duration;
 
@@ -17,6 +20,8 @@ use presence_model::time::StoreTime;
 use presence_model::view::ViewRevision;
 use presence_model::watch::Level;
 use smol_str::SmolStr;
+
+pub use self::encoding::Encoding;
 
 /// From client to edge.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -120,10 +120,10 @@ impl Running {
     fn report(&mut self, report: Report) {
         let Report { from, what } = report;
         let input = match (what, from.key()) {
-            (What::Accepted, _) => {
+            (What::Accepted(encoding), _) => {
                 let connection = from.connection();
                 self.seats.arrive(from);
-                Input::Accept(connection)
+                Input::Accept(connection, encoding)
             }
             (_, None) => return,
             (What::Message(message, verified), Some(key)) => Input::Message(key, message, verified),

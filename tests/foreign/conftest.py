@@ -84,7 +84,7 @@ def presence_v1(tmp_path_factory):
     arguments = ["protoc", f"-I{proto}", f"-I{well_known}", f"--python_out={out}", f"--grpc_python_out={out}", *files]
     assert protoc.main(arguments) == 0
     sys.path.insert(0, str(out))
-    names = ["types", "watch", "link", "admin"]
+    names = ["types", "watch", "link", "admin", "client"]
     modules = {name: importlib.import_module(f"presence.v1.{name}_pb2") for name in names}
     modules |= {f"{name}_grpc": importlib.import_module(f"presence.v1.{name}_pb2_grpc") for name in names}
     return modules

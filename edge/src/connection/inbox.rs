@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError,
 use super::mailbox::Mailbox;
 use crate::hub::{ConnEnd, Unreadable};
 use crate::limits::REPORTS_MAX;
-use crate::protocol::ClientMessage;
+use crate::protocol::{ClientMessage, Encoding};
 
 /// What a connection says.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub(crate) struct Report {
 
 #[derive(Debug)]
 pub(crate) enum What {
-    /// It is there.
-    Accepted,
+    /// It is there, and speaks like this.
+    Accepted(Encoding),
     /// A message, and the verified token if it carried one.
     Message(ClientMessage, Option<Result<Claims, TokenRefusal>>),
     /// A message that could not be read.
@@ -39,7 +39,7 @@ impl What {
     /// What clients cause takes a place, and waits for one; what the hub waits for does not.
     const fn takes_place(&self) -> bool {
         match self {
-            Self::Accepted | Self::Message(..) | Self::Unreadable(_) | Self::Heard => true,
+            Self::Accepted(_) | Self::Message(..) | Self::Unreadable(_) | Self::Heard => true,
             Self::Written | Self::Closed(_) => false,
         }
     }

@@ -23,23 +23,27 @@ struct Stage {
 
 impl Stage {
     /// `window` is what the transport holds, in bytes.
-    fn new(window: usize) -> Self {
+    fn new(window: usize, encoding: Encoding) -> Self {
         let (clock, hand) = Clock::manual();
         let keys = GeneratedKeys::from_seed([7; 32]);
         let verifier = Verifier::new(KeySet::parse(keys.jwks().as_bytes()).unwrap());
         let (inbox, reports) = Inbox::pair();
         let shared = Arc::new(Shared { clock, verifier, inbox: inbox.clone() });
         let (near, far) = duplex(window);
-        let connection = Connection::new(near, &[], ConnectionId(1), shared, None);
+        let connection = Connection::new(near, &[], (ConnectionId(1), encoding), shared, None);
         let mailbox = Arc::clone(&connection.mailbox);
         Self { connection: Some(connection), far, reports, hand, mailbox, inbox }
     }
 
     /// One that the hub has accepted.
     fn accepted() -> Self {
-        let mut stage = Self::new(1024);
+        Self::speaking(Encoding::Json)
+    }
+
+    fn speaking(encoding: Encoding) -> Self {
+        let mut stage = Self::new(1024, encoding);
         assert!(stage.poll().is_pending());
-        assert!(matches!(stage.next(), Some(What::Accepted)));
+        assert!(matches!(stage.next(), Some(What::Accepted(_))));
         stage.mailbox.name(KEY);
         stage
     }
@@ -85,6 +89,21 @@ async fn messages_are_parsed_and_their_tokens_verified() {
         let Some(What::Unreadable(Unreadable::Fatal(code, _))) = stage.next() else { panic!("not fatal") };
         assert_eq!(code, CloseCode::Malformed);
     }
+}
+
+#[tokio::test]
+async fn protobuf_goes_in_binary_messages_both_ways_and_text_is_malformed() {
+    let mut stage = Stage::speaking(Encoding::Proto);
+    // ClientMessage.leave of the room "r1".
+    stage.client_sends(&frame(0x82, b"\x2a\x04\x0a\x02r1")).await;
+    stage.client_sends(&frame(0x81, br#"{"t":"leave","room":"r1"}"#)).await;
+    stage.mailbox.send(vec![Bytes::from_static(b"a")]);
+    assert!(stage.poll().is_pending());
+    assert_eq!(stage.client_reads(3), b"\x82\x01a");
+    assert!(matches!(stage.next(), Some(What::Written)));
+    assert!(matches!(stage.next(), Some(What::Message(ClientMessage::Leave { .. }, None))));
+    let Some(What::Unreadable(Unreadable::Fatal(code, _))) = stage.next() else { panic!("not fatal") };
+    assert_eq!(code, CloseCode::Malformed);
 }
 
 #[tokio::test]

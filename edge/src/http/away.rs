@@ -13,7 +13,7 @@ use presence_runtime::network::Stream;
 use super::{Body, Http, answer};
 use crate::admission::{Cause, TurnedAway};
 use crate::limits::CLOSE_WITHIN;
-use crate::protocol::{ServerMessage, json};
+use crate::protocol::{Encoding, ServerMessage};
 use crate::ws::Socket;
 use crate::ws::handshake::Accepted;
 
@@ -47,14 +47,14 @@ impl Http {
     ) -> Response<Body> {
         let place = Arc::clone(&self.partings.seeing_off).try_acquire_owned().ok();
         let Some(place) = place.filter(|_| is_of_a_page) else { return answer::turned_away(away) };
-        let Accepted { response, upgrade, .. } = accepted;
+        let Accepted { response, encoding, upgrade } = accepted;
         let this = Arc::clone(&self);
         self.tasks.spawn_one_of_many("see off", async move {
             if let Some((stream, read)) = upgrade.await.ok().and_then(transport) {
                 let stop = this.tasks.token();
                 tokio::select! {
                     biased;
-                    () = see_off(stream, &read, away) => {}
+                    () = see_off((stream, &read), encoding, away) => {}
                     () = this.shared.clock.sleep(CLOSE_WITHIN) => {}
                     () = stop.cancelled() => {}
                 }
@@ -66,10 +66,10 @@ impl Http {
 }
 
 /// Says when to come back, closes, and waits until the peer has read it.
-async fn see_off(stream: Stream, read: &[u8], away: TurnedAway) {
+async fn see_off((stream, read): (Stream, &[u8]), encoding: Encoding, away: TurnedAway) {
     let mut socket = Socket::new(stream, read, MESSAGE_BYTES_MAX);
     let reconnect = ServerMessage::Reconnect { after: away.after, reason: reason(away.cause) };
-    socket.writer().text(json::message(&reconnect));
+    socket.writer().message(encoding, encoding.message(&reconnect));
     socket.writer().close(Some(away.cause.close_code().number()), &away.cause.to_string());
     let said = async {
         poll_fn(|cx| socket.poll_flush(cx)).await?;

@@ -12,7 +12,7 @@ use super::rooms::{News, Room, RoomKey, Told};
 use super::table::{Show, Showing};
 use super::{ConnKey, Cx, Effect, Hub, Reconnects};
 use crate::limits::{SAMPLE_MAX, SEND_BYTES_MAX};
-use crate::protocol::json;
+use crate::protocol::Encoding;
 
 /// What became of a look at a room.
 enum Look {
@@ -114,14 +114,15 @@ impl Hub {
     /// Adds what one room of a connection has to show.
     fn show_next(&mut self, key: ConnKey, place: usize, frames: &mut Vec<Bytes>, cx: &Cx<'_>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
+        let encoding = conn.encoding;
         let Some(stay) = conn.stays.get_mut(place) else { return };
         let (here, asked) = (stay.room, stay.level);
         let Showing::Yes(show) = &mut stay.showing else { return };
         let Some((room, view)) = self.rooms.shown(here) else { return };
-        tell_freshness(room, show, frames);
+        tell_freshness(room, show, encoding, frames);
         let seen = match asked.unwrap_or(room.level()) {
-            Level::Members => look(room, view, show, &mut self.counts.reconnects),
-            Level::Count => look_at_number(room, view, show, &mut self.counts.reconnects),
+            Level::Members => look((room, view), show, encoding, &mut self.counts.reconnects),
+            Level::Count => look_at_number((room, view), show, encoding, &mut self.counts.reconnects),
         };
         match seen {
             Look::Frame(frame) => frames.push(frame),
@@ -133,7 +134,8 @@ impl Hub {
                 }
                 show.receiver.asked();
                 let Some((room, view)) = self.rooms.shown(here) else { return };
-                if let Look::Frame(frame) = look(room, view, show, &mut self.counts.reconnects) {
+                let reconnects = &mut self.counts.reconnects;
+                if let Look::Frame(frame) = look((room, view), show, encoding, reconnects) {
                     frames.push(frame);
                 }
             }
@@ -142,19 +144,23 @@ impl Hub {
 }
 
 /// Regions are live unless told otherwise: who is new is told only of those that are not.
-fn tell_freshness(room: &Room, show: &mut Show, frames: &mut Vec<Bytes>) {
+fn tell_freshness(room: &mut Room, show: &mut Show, encoding: Encoding, frames: &mut Vec<Bytes>) {
     if show.fresh_seen == room.fresh_version {
         return;
     }
     let is_new = show.fresh_seen == 0;
-    let unseen = room.fresh.iter().filter(|fresh| fresh.version > show.fresh_seen);
-    frames.extend(
-        unseen.filter(|fresh| !is_new || fresh.freshness != Freshness::Live).map(|fresh| fresh.frame.clone()),
-    );
+    let unseen = room.fresh.iter_mut().filter(|fresh| fresh.version > show.fresh_seen);
+    let told = unseen.filter(|fresh| !is_new || fresh.freshness != Freshness::Live);
+    frames.extend(told.map(|fresh| fresh.frame(&room.name, encoding)));
     show.fresh_seen = room.fresh_version;
 }
 
-fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnects) -> Look {
+fn look(
+    (room, view): (&mut Room, &View),
+    show: &mut Show,
+    encoding: Encoding,
+    reconnects: &mut Reconnects,
+) -> Look {
     match show.receiver.next(view) {
         Next::Nothing => Look::Nothing,
         // What came since the last flush waits for the next.
@@ -163,7 +169,8 @@ fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnec
         Next::Shared { .. } if show.receiver.skips(&room.flushed) => Look::Nothing,
         Next::Shared { sent, from, to } => {
             let name = &room.name;
-            match room.cache.delta(view, (sent, from), |delta| json::delta(name, delta)) {
+            let cache = room.caches.of(encoding);
+            match cache.delta(view, (sent, from), |delta| encoding.delta(name, delta)) {
                 Some(frame) => {
                     show.receiver.sent(to);
                     Look::Frame(frame)
@@ -174,11 +181,11 @@ fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnec
         Next::Answer(delta) => {
             show.receiver.sent(delta.to);
             reconnects.resumed += u64::from(std::mem::take(&mut show.returns));
-            Look::Frame(json::delta(&room.name, &delta))
+            Look::Frame(encoding.delta(&room.name, &delta))
         }
         Next::Page { revision, after } => {
             reconnects.snapshot += u64::from(std::mem::take(&mut show.returns));
-            Look::Frame(page(room, view, show, (revision, after)))
+            Look::Frame(page((room, view), show, encoding, (revision, after)))
         }
         Next::CatchUp(_) if show.catching_up => Look::Nothing,
         Next::CatchUp(cursor) => Look::Ask(cursor),
@@ -186,35 +193,41 @@ fn look(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnec
 }
 
 /// The number: at once to who was shown nothing yet, then with each flush that changes it or has names to tell.
-fn look_at_number(room: &mut Room, view: &View, show: &mut Show, reconnects: &mut Reconnects) -> Look {
+fn look_at_number(
+    (room, view): (&mut Room, &View),
+    show: &mut Show,
+    encoding: Encoding,
+    reconnects: &mut Reconnects,
+) -> Look {
     let counted = show.receiver.counted();
     let Some(seen) = counted.map(|(at, _)| at).or_else(|| show.receiver.at()) else {
         if !view.is_complete() {
             return Look::Nothing;
         }
         reconnects.snapshot += u64::from(std::mem::take(&mut show.returns));
-        let first = Told::new(&room.name, view, &Sample::default());
+        let mut first = Told::new(view, Sample::default());
         show.receiver.count_sent(first.at, first.members);
-        return Look::Frame(first.frame);
+        return Look::Frame(first.frame(&room.name, encoding));
     };
     if counted.is_some() && seen >= room.flushed.at() {
         return Look::Nothing;
     }
     // Who was shown the room after the last flush knows some of those whom all others are told of.
-    let own = (room.names_from() < seen).then(|| Told::new(&room.name, view, &view.sample(seen, SAMPLE_MAX)));
-    let told = own.as_ref().unwrap_or_else(|| room.told(view));
+    let mut own = (room.names_from() < seen).then(|| Told::new(view, view.sample(seen, SAMPLE_MAX)));
+    let (name, shared) = room.told(view);
+    let told = own.as_mut().unwrap_or(shared);
     show.receiver.count_sent(told.at, told.members);
-    let is_same = !told.names && counted.is_some_and(|(_, members)| members == told.members);
-    if is_same { Look::Nothing } else { Look::Frame(told.frame.clone()) }
+    let is_same = !told.names() && counted.is_some_and(|(_, members)| members == told.members);
+    if is_same { Look::Nothing } else { Look::Frame(told.frame(name, encoding)) }
 }
 
 fn page(
-    room: &Room,
-    view: &View,
+    (room, view): (&Room, &View),
     show: &mut Show,
+    encoding: Encoding,
     (revision, after): (ViewRevision, Option<UserId>),
 ) -> Bytes {
-    let mut page = json::SnapshotWriter::new(&room.name, revision, &view.cursor_of(revision));
+    let mut page = encoding.snapshot(&room.name, revision, &view.cursor_of(revision));
     let more = view.members_after(after.as_ref()).any(|member| !page.push(&member));
     let (frame, last) = page.end(more);
     show.receiver.page_sent(revision, last, more);

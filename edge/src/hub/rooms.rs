@@ -21,7 +21,8 @@ use presence_model::watch::{Level, WatchDown, WatchRefusal, WatchUp};
 use self::tally::Tally;
 pub(super) use self::tally::Told;
 use crate::limits::{FRAMES_REST, ROOM_FRAMES_MAX};
-use crate::protocol::{ServerMessage, json};
+use crate::protocol::encoding::{ByEncoding, Frames};
+use crate::protocol::{Encoding, ServerMessage};
 
 /// A room in the table. Reused once nobody is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +33,18 @@ pub(super) struct Fresh {
     region: RegionId,
     pub(super) freshness: Freshness,
     pub(super) version: u32,
-    pub(super) frame: Bytes,
+    frames: Frames,
+}
+
+impl Fresh {
+    /// As it is written: once for each encoding.
+    pub(super) fn frame(&mut self, room: &RoomId, encoding: Encoding) -> Bytes {
+        let Self { region, freshness, frames, .. } = self;
+        frames.get(encoding, |encoding| {
+            let (room, region, freshness) = (room.clone(), region.clone(), *freshness);
+            encoding.message(&ServerMessage::Freshness { room, region, freshness })
+        })
+    }
 }
 
 pub(super) struct Room {
@@ -44,7 +56,7 @@ pub(super) struct Room {
     pacing: Pacing,
     /// What receivers are shown without waiting for the next flush.
     pub(super) flushed: Flushed,
-    pub(super) cache: FrameCache,
+    pub(super) caches: ByEncoding<FrameCache>,
     tally: Tally,
     pub(super) fresh: Vec<Fresh>,
     pub(super) fresh_version: u32,
@@ -69,9 +81,9 @@ impl Room {
         self.tally.level()
     }
 
-    /// The number for all who were told an earlier one.
-    pub(super) fn told(&mut self, view: &View) -> &Told {
-        self.tally.told(&self.name, view)
+    /// The number for all who were told an earlier one, and the room's name.
+    pub(super) fn told(&mut self, view: &View) -> (&RoomId, &mut Told) {
+        (&self.name, self.tally.told(view))
     }
 
     /// From where on that number names who came and went.
@@ -282,7 +294,7 @@ impl Rooms {
             match room.pacing.due() {
                 Some(at) if at <= now => self.flush(key, now),
                 Some(_) => {}
-                None => room.cache.clear(),
+                None => room.caches.all().for_each(FrameCache::clear),
             }
             self.schedule(key);
         }
@@ -298,7 +310,7 @@ impl Rooms {
         room.pacing.flushed(now);
         if let Some(view) = self.watcher.view(&room.name) {
             room.flush(view, self.list_members);
-            room.cache.bound(view.revision());
+            room.caches.all().for_each(|cache| cache.bound(view.revision()));
         }
         let rests = now + FRAMES_REST;
         if room.due.is_none_or(|due| due > rests) {
@@ -333,7 +345,7 @@ impl Rooms {
         room.pacing = Pacing::default();
         room.flushed = Flushed::default();
         room.tally = Tally::default();
-        room.cache = FrameCache::new(ROOM_FRAMES_MAX);
+        room.caches = ByEncoding::new(|| FrameCache::new(ROOM_FRAMES_MAX));
         room.fresh = Vec::new();
         let name = room.name.clone();
         self.watcher.close(&name, &mut self.said);
@@ -363,7 +375,7 @@ impl Rooms {
             pacing: Pacing::default(),
             flushed: Flushed::default(),
             tally: Tally::default(),
-            cache: FrameCache::new(ROOM_FRAMES_MAX),
+            caches: ByEncoding::new(|| FrameCache::new(ROOM_FRAMES_MAX)),
             fresh: Vec::new(),
             fresh_version: 0,
             closes: None,
@@ -427,14 +439,9 @@ impl Rooms {
 
     fn fresh(&mut self, name: &RoomId, region: RegionId, freshness: Freshness) {
         let Some(key) = self.find(name) else { return };
-        let frame = json::message(&ServerMessage::Freshness {
-            room: name.clone(),
-            region: region.clone(),
-            freshness,
-        });
         let room = self.get_mut(key);
         room.fresh_version += 1;
-        let fresh = Fresh { region, freshness, version: room.fresh_version, frame };
+        let fresh = Fresh { region, freshness, version: room.fresh_version, frames: Frames::default() };
         match room.fresh.iter_mut().find(|known| known.region == fresh.region) {
             Some(known) => *known = fresh,
             None => room.fresh.push(fresh),

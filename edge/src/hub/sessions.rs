@@ -18,7 +18,7 @@ use crate::limits::{
     FIRST_MESSAGE_WITHIN, FLOOD_RATE, OUTBOX_FRAMES_MAX, TALK_RATE, TOKEN_LEEWAY, TOKEN_WARNING,
 };
 use crate::protocol::codes::Told;
-use crate::protocol::{ClientMessage, CloseCode, ErrorCode, ServerMessage, json};
+use crate::protocol::{ClientMessage, CloseCode, Encoding, ErrorCode, ServerMessage};
 
 /// A token as the shell verified it.
 pub(super) type Verified = Option<Result<Claims, TokenRefusal>>;
@@ -30,11 +30,12 @@ pub(super) fn warn_at(ends: StoreTime, now: Option<StoreTime>) -> StoreTime {
 }
 
 impl Hub {
-    pub(super) fn accept(&mut self, id: ConnectionId, cx: &mut Cx<'_>) {
+    pub(super) fn accept(&mut self, (id, encoding): (ConnectionId, Encoding), cx: &mut Cx<'_>) {
         self.counts.accepted += 1;
         let next_ping = self.first_ping(cx.now);
         let key = self.conns.insert(Conn {
             id,
+            encoding,
             heard: cx.now,
             heartbeat: self.timings.heartbeat,
             paced: cx.now,
@@ -346,7 +347,7 @@ impl Hub {
             conn.outbox.clear();
             return false;
         }
-        conn.outbox.push(json::message(message));
+        conn.outbox.push(conn.encoding.message(message));
         self.touch(key);
         true
     }

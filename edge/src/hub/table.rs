@@ -17,11 +17,12 @@ use smol_str::SmolStr;
 use super::ConnKey;
 use super::drain::Leaving;
 use super::rooms::RoomKey;
-use crate::protocol::{CloseCode, Payload, Since};
+use crate::protocol::{CloseCode, Encoding, Payload, Since};
 
 /// One transport.
 pub(super) struct Conn {
     pub(super) id: ConnectionId,
+    pub(super) encoding: Encoding,
     /// When anything came last.
     pub(super) heard: Mono,
     /// How often it is to be heard: as often as the quickest of its sessions.
@@ -276,6 +277,7 @@ mod tests {
     fn keys_of_closed_connections_mean_nobody() {
         let mut table = Table::default();
         let conn = || Conn {
+            encoding: Encoding::Json,
             id: ConnectionId(1),
             heard: Mono::default(),
             heartbeat: Duration::ZERO,

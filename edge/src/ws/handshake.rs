@@ -6,22 +6,7 @@ use http::header::{SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Empty;
 
-/// How messages are written on a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Subprotocol {
-    /// `presence.v1.json`: text messages of JSON.
-    Json,
-}
-
-impl Subprotocol {
-    /// Its registered name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "presence.v1.json",
-        }
-    }
-}
+use crate::protocol::Encoding;
 
 /// Which pages may connect. Requests without `Origin` do not come from a page and always pass: the token is
 /// what admits, this only keeps other sites' pages away.
@@ -99,7 +84,7 @@ pub enum Refused {
     #[error("Sec-WebSocket-Key must be 16 bytes in base64")]
     Key,
     /// Subprotocols were offered, none of ours among them.
-    #[error("none of the offered subprotocols is spoken here; presence.v1.json is")]
+    #[error("none of the offered subprotocols is spoken here; presence.v1.json and presence.v1.proto are")]
     Subprotocol,
     /// A page of another site.
     #[error("this Origin is not allowed")]
@@ -137,7 +122,7 @@ pub struct Accepted {
     /// The answer, without a body.
     pub response: Response<Empty<Bytes>>,
     /// What was agreed on.
-    pub subprotocol: Subprotocol,
+    pub encoding: Encoding,
     /// The transport, once the answer is sent.
     pub upgrade: hyper::upgrade::OnUpgrade,
 }
@@ -160,7 +145,7 @@ pub fn accept<B>(request: &mut Request<B>, origins: &Origins) -> Result<Accepted
     if !has_good_key(headers) {
         return Err(Refused::Key);
     }
-    let (subprotocol, was_offered) = choose(headers)?;
+    let (encoding, was_offered) = choose(headers)?;
     if !origins.admit(headers) {
         return Err(Refused::Origin);
     }
@@ -168,10 +153,10 @@ pub fn accept<B>(request: &mut Request<B>, origins: &Origins) -> Result<Accepted
     let upgrade = hyper::upgrade::on(&mut *request);
     let (mut response, _) = fastwebsockets::upgrade::upgrade(request).map_err(|_| Refused::Key)?;
     if was_offered {
-        let name = HeaderValue::from_static(subprotocol.name());
+        let name = HeaderValue::from_static(encoding.name());
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, name);
     }
-    Ok(Accepted { response, subprotocol, upgrade })
+    Ok(Accepted { response, encoding, upgrade })
 }
 
 fn has_good_key(headers: &HeaderMap) -> bool {
@@ -181,18 +166,18 @@ fn has_good_key(headers: &HeaderMap) -> bool {
     base64::engine::general_purpose::STANDARD.decode(key.as_bytes()).is_ok_and(|bytes| bytes.len() == 16)
 }
 
-/// Our subprotocol among those offered, and whether any was.
-fn choose(headers: &HeaderMap) -> Result<(Subprotocol, bool), Refused> {
+/// The first of our subprotocols among those offered, and whether any was offered.
+fn choose(headers: &HeaderMap) -> Result<(Encoding, bool), Refused> {
     let mut was_offered = false;
     for offer in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
         for name in offer.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             was_offered = true;
-            if name == Subprotocol::Json.name().as_bytes() {
-                return Ok((Subprotocol::Json, true));
+            if let Some(ours) = Encoding::ALL.into_iter().find(|ours| ours.name().as_bytes() == name) {
+                return Ok((ours, true));
             }
         }
     }
-    if was_offered { Err(Refused::Subprotocol) } else { Ok((Subprotocol::Json, false)) }
+    if was_offered { Err(Refused::Subprotocol) } else { Ok((Encoding::default(), false)) }
 }
 
 #[cfg(test)]
@@ -229,9 +214,16 @@ mod tests {
         let offering = |names: &'static [&str]| {
             request(|r| names.iter().fold(r, |r, n| r.header("Sec-WebSocket-Protocol", *n)))
         };
-        for names in [&["presence.v1.json"][..], &["x, presence.v1.json"], &["x", "presence.v1.json"]] {
+        for (names, encoding) in [
+            (&["presence.v1.json"][..], Encoding::Json),
+            (&["x, presence.v1.json, presence.v1.proto"], Encoding::Json),
+            (&["x", "presence.v1.json"], Encoding::Json),
+            (&["presence.v1.proto"], Encoding::Proto),
+            (&["presence.v1.proto,presence.v1.json"], Encoding::Proto),
+        ] {
             let accepted = accept(&mut offering(names), &Origins::SameHost).unwrap();
-            assert_eq!(accepted.response.headers()["sec-websocket-protocol"], "presence.v1.json");
+            assert_eq!(accepted.encoding, encoding, "{names:?}");
+            assert_eq!(accepted.response.headers()["sec-websocket-protocol"], encoding.name());
         }
         assert_eq!(refusal(offering(&["mqtt, x"]), &Origins::Any), Some(Refused::Subprotocol));
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
 use super::{CONTROL_BYTES_MAX, Opcode};
+use crate::protocol::Encoding;
 
 /// Frames put into one system call: each takes two slices, and kernels take 1,024.
 const FRAMES_PER_WRITE_MAX: usize = 32;
@@ -73,6 +74,19 @@ impl Writer {
     /// Appends a text message.
     pub fn text(&mut self, payload: Bytes) {
         self.push(Opcode::Text, payload);
+    }
+
+    /// Appends a message of this encoding.
+    pub fn message(&mut self, encoding: Encoding, payload: Bytes) {
+        match encoding {
+            Encoding::Json => self.text(payload),
+            Encoding::Proto => self.binary(payload),
+        }
+    }
+
+    /// Appends a binary message.
+    pub fn binary(&mut self, payload: Bytes) {
+        self.push(Opcode::Binary, payload);
     }
 
     /// Puts a ping before everything that has not begun; one is enough at a time.

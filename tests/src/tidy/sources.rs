@@ -44,6 +44,7 @@ fn no_tonic_here(path: &str) -> bool {
             "core/src/main.rs",
             "core/client/",
             "edge/src/link",
+            "edge/src/protocol/proto",
             "cli/src/remote",
             "core/runtime/src/rpc",
             "tests/",

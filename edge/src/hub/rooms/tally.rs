@@ -6,9 +6,10 @@ use presence_model::view::{Sample, View, ViewRevision};
 use presence_model::watch::Level;
 
 use crate::limits::{LIST_BACK_TENTHS, SAMPLE_MAX};
-use crate::protocol::json;
+use crate::protocol::Encoding;
+use crate::protocol::encoding::Frames;
 
-/// What a room shows to receivers that did not ask for a list or a number, and the frame of the number.
+/// What a room shows to receivers that did not ask for a list or a number, and the number.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     level: Level,
@@ -22,9 +23,8 @@ pub(super) struct Tally {
 pub(in super::super) struct Told {
     pub(in super::super) at: ViewRevision,
     pub(in super::super) members: usize,
-    /// Whether it names anybody: if not, and the number is as before, nothing is to be told.
-    pub(in super::super) names: bool,
-    pub(in super::super) frame: Bytes,
+    sample: Sample,
+    frames: Frames,
 }
 
 impl Tally {
@@ -45,10 +45,10 @@ impl Tally {
         };
     }
 
-    /// The frame for all who were told an earlier number: encoded once a flush.
-    pub(super) fn told(&mut self, room: &RoomId, view: &View) -> &Told {
+    /// The number for all who were told an earlier one: made once a flush.
+    pub(super) fn told(&mut self, view: &View) -> &mut Told {
         let from = self.from;
-        self.told.get_or_insert_with(|| Told::new(room, view, &view.sample(from, SAMPLE_MAX)))
+        self.told.get_or_insert_with(|| Told::new(view, view.sample(from, SAMPLE_MAX)))
     }
 
     /// Where the names of that frame begin.
@@ -59,10 +59,19 @@ impl Tally {
 
 impl Told {
     /// The number as it is now, with these names.
-    pub(in super::super) fn new(room: &RoomId, view: &View, sample: &Sample) -> Self {
-        let (at, members) = (view.revision(), view.len());
-        let frame = json::count(room, at, members, sample);
-        Self { at, members, names: *sample != Sample::default(), frame }
+    pub(in super::super) fn new(view: &View, sample: Sample) -> Self {
+        Self { at: view.revision(), members: view.len(), sample, frames: Frames::default() }
+    }
+
+    /// Whether it names anybody: if not, and the number is as before, nothing is to be told.
+    pub(in super::super) fn names(&self) -> bool {
+        self.sample != Sample::default()
+    }
+
+    /// As it is written: once for each encoding.
+    pub(in super::super) fn frame(&mut self, room: &RoomId, encoding: Encoding) -> Bytes {
+        let Self { at, members, sample, frames } = self;
+        frames.get(encoding, |encoding| encoding.count(room, *at, *members, sample))
     }
 }
 

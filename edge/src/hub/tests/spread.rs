@@ -14,7 +14,7 @@ use presence_model::timing::Timings;
 
 use super::world::{STORE_START_MS, claims, core_address, grant, join_text, lease, region, room, timings};
 use crate::hub::{ConnKey, Effect, Hub, HubSettings, Input};
-use crate::protocol::json;
+use crate::protocol::{Encoding, json};
 use presence_model::time::StoreTime;
 
 const SESSIONS: u64 = 50_000;
@@ -124,7 +124,7 @@ impl Edge {
     }
 
     fn join(&mut self, number: u64) {
-        self.give(Input::Accept(ConnectionId(number)));
+        self.give(Input::Accept(ConnectionId(number), Encoding::Json));
         let key = self.accepted.take().unwrap();
         let name = format!("room-{}", number / 10);
         let message = json::parse(&join_text(&format!("user-{number}"), &name, Some(1), ",\"watch\":false"));

@@ -24,7 +24,7 @@ use presence_model::watch::{OpenRoom, WatchDown, WatchUp};
 use serde_json::Value;
 
 use crate::hub::{ConnEnd, ConnKey, CoreAddress, Effect, Hub, HubSettings, Input, Unreadable};
-use crate::protocol::{ClientMessage, CloseCode, json};
+use crate::protocol::{ClientMessage, CloseCode, Encoding, json};
 
 /// The store's clock is this far ahead of the hub's.
 pub(super) const STORE_START_MS: u64 = 1_790_000_000_000;
@@ -220,6 +220,14 @@ impl World {
         }
     }
 
+    /// A socket reports once that all was written, and takes no more.
+    pub(super) fn write_once(&mut self, key: ConnKey) {
+        let mut effects = Vec::new();
+        self.clients.get_mut(&key).unwrap().stalled = true;
+        self.hub.handle(Input::Written(key), self.now, &mut effects);
+        effects.into_iter().for_each(|effect| self.carry_out(effect));
+    }
+
     /// Sockets that take more report what was written.
     pub(super) fn write(&mut self) {
         while let Some(key) = self
@@ -273,8 +281,12 @@ impl World {
     }
 
     pub(super) fn accept(&mut self) -> ConnKey {
+        self.accept_in(Encoding::Json)
+    }
+
+    pub(super) fn accept_in(&mut self, encoding: Encoding) -> ConnKey {
         self.connections += 1;
-        self.give(Input::Accept(ConnectionId(self.connections)));
+        self.give(Input::Accept(ConnectionId(self.connections), encoding));
         self.accepted.take().unwrap()
     }
 

@@ -3,23 +3,19 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use bytes::Bytes;
-use presence_model::cursor::Cursor;
-use presence_model::id::{Generation, RoomId, SessionId};
-use presence_model::limits::{GENERATION_MAX, MESSAGE_BYTES_MAX, ROOMS_PER_CONNECTION_MAX, TOKEN_BYTES_MAX};
+use presence_model::id::RoomId;
 use presence_model::link::Token;
 use presence_model::profile::{Profile, State, Status};
 use presence_model::view::ViewRevision;
 use presence_model::watch::Level;
-use presence_runtime::json::is_read_everywhere;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
 use crate::hub::Unreadable;
-use crate::limits::{CLIENT_NAME_BYTES_MAX, STATE_DEPTH_MAX};
-use crate::protocol::{ClientMessage, CloseCode, ErrorCode, JoinMessage, Since};
+use crate::protocol::fields::{self, Refusal};
+use crate::protocol::{ClientMessage, CloseCode, JoinMessage, Since};
 
 /// Reads one message. Unknown fields are ignored, of repeated ones the last counts, `null` is absence
 /// (of a state: the value null).
@@ -28,25 +24,21 @@ use crate::protocol::{ClientMessage, CloseCode, ErrorCode, JoinMessage, Since};
 /// [`Unreadable::Fatal`] if it is no JSON object or above [`MESSAGE_BYTES_MAX`]; else
 /// [`Unreadable::Error`] with the room it names, if it names one.
 pub fn parse(text: &str) -> Result<ClientMessage, Unreadable> {
-    if text.len() > MESSAGE_BYTES_MAX {
-        let message = format!("a message has at most {MESSAGE_BYTES_MAX} bytes");
-        return Err(Unreadable::Fatal(CloseCode::TooLarge, message));
-    }
-    let fields: Fields<'_> = serde_json::from_str(text)
-        .map_err(|_| Unreadable::Fatal(CloseCode::Malformed, "not a JSON object".to_owned()))?;
-    fields.read().map_err(|refusal| Unreadable::Error(refusal.code, fields.room().ok(), refusal.message))
+    fields::bounded(text.len())?;
+    let fields: Fields<'_> = serde_json::from_str(text).map_err(|_| no_object())?;
+    fields.read().map_err(|refusal| refusal.about(fields.room().ok()))
 }
 
-/// Why one field, and so the message, was refused.
-struct Refusal {
-    code: ErrorCode,
-    message: String,
+/// The same of bytes that are not known to be text.
+///
+/// # Errors
+/// As [`parse`]; what is not UTF-8 is no JSON object.
+pub fn parse_bytes(bytes: &[u8]) -> Result<ClientMessage, Unreadable> {
+    parse(std::str::from_utf8(bytes).map_err(|_| no_object())?)
 }
 
-impl Refusal {
-    fn bad(message: impl Into<String>) -> Self {
-        Self { code: ErrorCode::BadRequest, message: message.into() }
-    }
+fn no_object() -> Unreadable {
+    Unreadable::Fatal(CloseCode::Malformed, "not a JSON object".to_owned())
 }
 
 /// The fields we know, each still as its JSON text: so that a bad field can be told with its room,
@@ -113,6 +105,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
+fn text<'a>(text: &'a Option<Text<'_>>) -> Option<&'a str> {
+    text.as_ref().map(|text| &*text.0)
+}
+
 /// The value of an optional field; absent and null are the same.
 fn value<'a, T: Deserialize<'a>>(
     raw: Option<&'a RawValue>,
@@ -147,17 +143,13 @@ impl<'a> Fields<'a> {
     }
 
     fn join(&self, room: RoomId) -> Result<JoinMessage, Refusal> {
-        let session = value::<Text<'_>>(self.session, "session: a string")?
-            .ok_or_else(|| Refusal::bad("session is missing"))?;
+        let session = value::<Text<'_>>(self.session, "session: a string")?;
         let generation = value::<u64>(self.generation, "generation: a whole number")?;
-        if generation.is_some_and(|generation| generation > GENERATION_MAX) {
-            return Err(Refusal::bad(format!("generation is at most {GENERATION_MAX}")));
-        }
         Ok(JoinMessage {
             room,
+            session: fields::session(text(&session))?,
+            generation: fields::generation(generation)?,
             token: self.token()?,
-            session: SessionId::new(&*session.0).map_err(|e| Refusal::bad(e.to_string()))?,
-            generation: generation.map(Generation),
             profile: Profile {
                 status: self.status()?.unwrap_or(Status::Available),
                 state: self.state()?.unwrap_or_default(),
@@ -170,19 +162,11 @@ impl<'a> Fields<'a> {
     }
 
     fn room(&self) -> Result<RoomId, Refusal> {
-        let name =
-            value::<Text<'_>>(self.room, "room: a string")?.ok_or_else(|| Refusal::bad("room is missing"))?;
-        RoomId::new(&*name.0).map_err(|e| Refusal::bad(e.to_string()))
+        fields::room(text(&value(self.room, "room: a string")?))
     }
 
     fn token(&self) -> Result<Token, Refusal> {
-        let token = value::<Text<'_>>(self.token, "token: a string")?
-            .ok_or_else(|| Refusal::bad("token is missing"))?;
-        if token.0.len() > TOKEN_BYTES_MAX {
-            let message = format!("token has at most {TOKEN_BYTES_MAX} bytes");
-            return Err(Refusal { code: ErrorCode::TooLarge, message });
-        }
-        Ok(Token(SmolStr::new(&*token.0)))
+        fields::token(text(&value(self.token, "token: a string")?))
     }
 
     fn status(&self) -> Result<Option<Status>, Refusal> {
@@ -193,27 +177,11 @@ impl<'a> Fields<'a> {
     }
 
     fn state(&self) -> Result<Option<State>, Refusal> {
-        let Some(raw) = self.state else { return Ok(None) };
-        let json = raw.get();
-        let state = State::new(Bytes::copy_from_slice(json.as_bytes()))
-            .map_err(|e| Refusal { code: ErrorCode::TooLarge, message: e.to_string() })?;
-        if depth(json) > STATE_DEPTH_MAX {
-            return Err(Refusal::bad(format!("state is nested at most {STATE_DEPTH_MAX} deep")));
-        }
-        if !is_read_everywhere(json.as_bytes()) {
-            return Err(Refusal::bad(
-                "state: numbers that a double holds and escapes that are characters are expected",
-            ));
-        }
-        Ok(Some(state))
+        self.state.map(|raw| fields::state(raw.get())).transpose()
     }
 
     fn since(&self) -> Result<Since, Refusal> {
-        let text = value::<Text<'_>>(self.since, "since: a string")?;
-        Ok(match text.as_ref().map(|text| &*text.0) {
-            None | Some("") => Since::Nowhere,
-            Some(text) => Cursor::decode(text).map_or(Since::Unreadable, Since::Cursor),
-        })
+        Ok(fields::since(text(&value(self.since, "since: a string")?)))
     }
 
     fn level(&self) -> Result<Option<Level>, Refusal> {
@@ -228,26 +196,11 @@ impl<'a> Fields<'a> {
     }
 
     fn client(&self) -> Result<SmolStr, Refusal> {
-        let Some(name) = value::<Text<'_>>(self.client, "client: a string")? else {
-            return Ok(SmolStr::default());
-        };
-        if name.0.len() > CLIENT_NAME_BYTES_MAX {
-            return Err(Refusal::bad(format!("client has at most {CLIENT_NAME_BYTES_MAX} bytes")));
-        }
-        Ok(SmolStr::new(&*name.0))
+        fields::client(text(&value(self.client, "client: a string")?))
     }
 
     fn at(&self) -> Result<Vec<(RoomId, ViewRevision)>, Refusal> {
-        let reached = value::<Reached>(self.at, "at: a number by room")?.unwrap_or_default();
-        if reached.0.len() > ROOMS_PER_CONNECTION_MAX {
-            return Err(Refusal::bad(format!("at names at most {ROOMS_PER_CONNECTION_MAX} rooms")));
-        }
-        let named = |(name, revision)| {
-            RoomId::new(name)
-                .map(|room| (room, ViewRevision(revision)))
-                .map_err(|e| Refusal::bad(e.to_string()))
-        };
-        reached.0.into_iter().map(named).collect()
+        fields::at(value::<Reached>(self.at, "at: a number by room")?.unwrap_or_default().0)
     }
 }
 
@@ -277,25 +230,6 @@ impl<'de> Deserialize<'de> for Reached {
 
         deserializer.deserialize_map(ReachedVisitor)
     }
-}
-
-/// How deep valid JSON is nested.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 #[cfg(test)]

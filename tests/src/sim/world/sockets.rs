@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use presence_edge::hub::{ConnEnd, ConnKey, Input};
-use presence_edge::protocol::{ClientMessage, CloseCode, Payload};
+use presence_edge::protocol::{ClientMessage, CloseCode, Encoding, Payload};
 use presence_model::id::ConnectionId;
 
 use super::edge::RESET;
@@ -72,7 +72,7 @@ impl World {
             let way = (Node::Edge(place), Node::Tab(socket.tab));
             return self.wires.send(&mut socket.down, way, Event::AtTab(connection, AtTab::Closed(RESET)));
         }
-        self.feed_edge((place, run), Input::Accept(connection));
+        self.feed_edge((place, run), Input::Accept(connection, Encoding::Json));
     }
 
     pub(super) fn accepted(&mut self, (place, run): (usize, u64), connection: ConnectionId, key: ConnKey) {

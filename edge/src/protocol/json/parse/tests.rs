@@ -1,4 +1,9 @@
+use presence_model::cursor::Cursor;
+use presence_model::id::Generation;
+use presence_model::limits::{MESSAGE_BYTES_MAX, TOKEN_BYTES_MAX};
+
 use super::*;
+use crate::protocol::ErrorCode;
 
 fn refused(text: &str) -> (ErrorCode, Option<String>, String) {
     match parse(text) {
@@ -203,4 +208,20 @@ fn a_level_is_one_of_two_or_left_to_the_edge() {
         let Err(Unreadable::Error(code, Some(_), message)) = watch(more) else { panic!("{more}") };
         assert_eq!((code, message.as_str()), (ErrorCode::BadRequest, "level: members or count is expected"));
     }
+}
+
+#[test]
+fn a_release_name_is_as_long_as_its_limit_at_most() {
+    use crate::limits::CLIENT_NAME_BYTES_MAX;
+    let watch = |length: usize| {
+        let client = "c".repeat(length);
+        parse(&format!(r#"{{"t":"watch","room":"r","token":"t","client":"{client}"}}"#))
+    };
+    for length in [0, CLIENT_NAME_BYTES_MAX - 1, CLIENT_NAME_BYTES_MAX] {
+        assert!(matches!(watch(length), Ok(ClientMessage::Watch { client, .. }) if client.len() == length));
+    }
+    assert!(matches!(
+        watch(CLIENT_NAME_BYTES_MAX + 1),
+        Err(Unreadable::Error(ErrorCode::BadRequest, Some(_), _))
+    ));
 }
