@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("presence.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .bytes(".presence.v1")
+        .codec_path("crate::codec::Codec")
         // Three cursors: ten times as large as what is said beside it.
         .boxed(".presence.v1.WatchRequest.message.open")
         .compile_fds(descriptors)?;

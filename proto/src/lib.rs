@@ -4,6 +4,7 @@
 //! is within its bounds, and whatever is not is a [`WireError`] that names the field and the rule. The one
 //! table from errors to gRPC status is [`status`].
 
+pub mod codec;
 pub mod convert;
 pub mod error;
 pub mod limits;

@@ -216,7 +216,7 @@ def asked(dev, path, method="GET", **headers):
 
 @pytest.mark.parametrize(
     ("path", "method"),
-    [("/dev/token", "GET"), ("/dev/token?user=u1", "GET"), ("/dev/token?user=a&user=b&room=r", "GET"), ("/dev/cut", "POST")],
+    [("/dev/token", "GET"), ("/dev/token?user=u1", "GET"), ("/dev/token?user=a&user=b&room=r", "GET"), ("/dev/token?user=%ff&room=r", "GET"), ("/dev/cut", "POST")],
 )
 def test_a_missing_parameter_is_told_with_an_example(dev, path, method):
     code, text = asked(dev, path, method)

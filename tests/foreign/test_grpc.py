@@ -179,6 +179,15 @@ def test_a_message_that_cannot_be_read_ends_the_stream_with_its_reason(channel, 
     assert b"BAD_REQUEST" in error_info(ended.value)
 
 
+@pytest.mark.parametrize("method", ["PresenceService/GetRoom", "PresenceService/ListRooms", "AdminService/Explain"])
+def test_a_request_that_cannot_be_read_is_the_fault_of_who_sent_it(channel, method):
+    call = channel.unary_unary(f"/presence.v1.{method}", request_serializer=bytes, response_deserializer=bytes)
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"\x0a\x7f\x00", timeout=10)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "decode" in refused.value.details()
+
+
 def test_a_watch_request_that_says_nothing_is_answered_and_the_watch_goes_on(channel, presence_v1):
     watch = presence_v1["watch"]
     services = presence_v1["watch_grpc"].PresenceServiceStub(channel)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Query, RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
@@ -107,8 +107,31 @@ struct TokenQuery {
     ttl: Option<String>,
 }
 
+/// Whether what is escaped is UTF-8: the reader of queries would put another character in the place of what is not.
+fn is_text(query: &str) -> bool {
+    let mut pieces = query.as_bytes().split(|byte| *byte == b'%');
+    let mut bytes = pieces.next().unwrap_or_default().to_vec();
+    for piece in pieces {
+        let Some((digits, rest)) = piece.split_at_checked(2) else { return false };
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'));
+        let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else { return false };
+        bytes.push(byte);
+        bytes.extend_from_slice(rest);
+    }
+    std::str::from_utf8(&bytes).is_ok()
+}
+
 /// `GET /dev/token?user=u1&room=lobby[&act=watch][&ttl=60s]`: the bare token.
-async fn token(State(dev): State<DevState>, query: Result<Query<TokenQuery>, QueryRejection>) -> Response {
+async fn token(
+    State(dev): State<DevState>,
+    RawQuery(raw): RawQuery,
+    query: Result<Query<TokenQuery>, QueryRejection>,
+) -> Response {
+    if !is_text(&raw.unwrap_or_default()) {
+        return refuse(
+            "what follows a % is to be UTF-8 in two hex digits a byte; example: /dev/token?user=%C3%A9&room=lobby",
+        );
+    }
     let Ok(Query(query)) = query else {
         return refuse("user and room are needed, each once; example: /dev/token?user=u1&room=lobby");
     };
@@ -163,6 +186,18 @@ async fn cut(State(dev): State<DevState>, query: Result<Query<CutQuery>, QueryRe
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_escaped_has_to_be_text() {
+        for text in ["", "user=u1&room=r", "user=%C3%A9&room=%F0%9F%98%80", "user=%25ff", "user=é"] {
+            assert!(is_text(text), "{text}");
+        }
+        for other in
+            ["user=%ff", "user=%C3", "user=%C3&room=%A9", "user=%", "user=%4", "user=%zz", "user=%+1"]
+        {
+            assert!(!is_text(other), "{other}");
+        }
+    }
 
     #[test]
     fn only_names_of_this_machine_are_loopback() {
