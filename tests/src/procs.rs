@@ -1,14 +1,18 @@
 //! Real processes and real sockets, for what a simulation cannot know.
 
 mod client;
+mod neighbours;
 mod observer;
 mod process;
+mod raw;
 mod roamers;
 
 pub use client::Client;
+pub use neighbours::{Neighbours, Seen};
 pub use observer::{Observer, Sight};
 pub use process::{
     CoreOptions, Crowd, EdgeOptions, Keys, Process, Timers, binary_path, core, core_on, core_with,
     core_with_file, edge, edge_with, pss_bytes,
 };
+pub use raw::{Raw, frame};
 pub use roamers::{Roamers, Tally};

@@ -1,30 +1,17 @@
 //! Connections that say nothing, to each listener there is: none stays, and nobody is kept out by them.
 
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use presence_proto::v1;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
-use presence_tests::procs::{Keys, Process, Timers, core, edge};
+use presence_tests::procs::{Keys, Timers, core, edge};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A silent peer is cut after 5 s, by a process that may be busy.
 const CUT_WITHIN: Duration = Duration::from_secs(15);
-
-fn descriptors(process: &Process) -> anyhow::Result<usize> {
-    Ok(std::fs::read_dir(format!("/proc/{}/fd", process.id()))?.count())
-}
-
-/// Processor time used so far, in ticks of 10 ms.
-fn ticks(process: &Process) -> anyhow::Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
-    let rest = stat.rsplit(')').next().context("a name in parentheses")?;
-    let times = rest.split_whitespace().skip(11).take(2);
-    times.map(|ticks| Ok(ticks.parse::<u64>()?)).sum()
-}
 
 fn silent(address: &str, count: usize) -> anyhow::Result<Vec<TcpStream>> {
     (0..count).map(|_| Ok(TcpStream::connect(address)?)).collect()
@@ -52,7 +39,7 @@ async fn silent_connections_are_cut_on_every_listener() -> anyhow::Result<()> {
     let edge = edge("quiet", &core, &keys, &Timers::SHORT)?;
     let ws = edge.address("ws");
     let listen = ws.strip_prefix("ws://").and_then(|url| url.split('/').next()).context("an address")?;
-    let before = descriptors(&core)? + descriptors(&edge)?;
+    let before = core.descriptors()? + edge.descriptors()?;
     let mut peers = Vec::new();
     for address in [&core.address("grpc"), &core.address("admin"), listen, &edge.address("admin")] {
         peers.extend(silent(address, 200)?);
@@ -63,8 +50,8 @@ async fn silent_connections_are_cut_on_every_listener() -> anyhow::Result<()> {
     }
     let clock = Clock::system();
     let until = clock.now() + CUT_WITHIN;
-    while descriptors(&core)? + descriptors(&edge)? > before + 8 {
-        anyhow::ensure!(clock.now() < until, "{} more", descriptors(&core)? + descriptors(&edge)? - before);
+    while core.descriptors()? + edge.descriptors()? > before + 8 {
+        anyhow::ensure!(clock.now() < until, "{} more", core.descriptors()? + edge.descriptors()? - before);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(counts(core.address("grpc")).await?, 0);
@@ -78,16 +65,14 @@ async fn a_core_without_descriptors_hears_again_once_the_silent_are_gone() -> an
     let keys = Keys::generate()?;
     let core = core(&keys, &Timers::SHORT)?;
     let clock = Clock::system();
-    let limit = format!("--nofile={0}:{0}", descriptors(&core)? + 40);
-    let limited = Command::new("prlimit").args(["--pid", &core.id().to_string(), &limit]).status()?;
-    anyhow::ensure!(limited.success(), "prlimit failed");
+    core.limit_descriptors(core.descriptors()? + 40)?;
     let peers = silent(&core.address("grpc"), 120)?;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let (spent, began) = (ticks(&core)?, clock.now());
+    let (spent, began) = (core.processor_time()?, clock.now());
     let answer = tokio::time::timeout(CUT_WITHIN * 2, counts(core.address("grpc"))).await;
     assert_eq!(answer.context("it is deaf")??, 0);
     // A loop that spins would have used a whole processor.
-    let (spent, passed) = (Duration::from_millis((ticks(&core)? - spent) * 10), clock.now().since(began));
+    let (spent, passed) = (core.processor_time()? - spent, clock.now().since(began));
     assert!(spent * 2 < passed.max(Duration::from_secs(2)), "{spent:?} of {passed:?}");
     drop(peers);
     Ok(())

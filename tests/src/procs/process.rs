@@ -130,11 +130,23 @@ pub fn binary_path(binary: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// What a process is given beside its arguments.
+#[derive(Default, Clone, Copy)]
+struct Given<'a> {
+    /// Its wall clock; none: that of the machine.
+    clock: Option<&'a FakeClock>,
+    /// Where its log goes; none: to that of the test.
+    log_file: Option<&'a Path>,
+}
+
 /// Starts a binary; gives the first line it prints.
-fn spawn(binary: &str, arguments: &[String], clock: Option<&FakeClock>) -> anyhow::Result<(Process, String)> {
+fn spawn(binary: &str, arguments: &[String], given: Given<'_>) -> anyhow::Result<(Process, String)> {
     let mut command = Command::new(binary_path(binary)?);
-    if let Some(clock) = clock {
+    if let Some(clock) = given.clock {
         clock.give_to(&mut command);
+    }
+    if let Some(path) = given.log_file {
+        command.stderr(std::fs::File::create(path)?);
     }
     let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
@@ -166,7 +178,7 @@ impl Crowd {
     pub fn start(edge: &Process, keys: &Keys, first: usize, count: usize) -> anyhow::Result<Self> {
         let key = keys.key().display().to_string();
         let arguments = [edge.address("ws"), key, first.to_string(), count.to_string()];
-        let (process, line) = spawn("crowd", &arguments, None)?;
+        let (process, line) = spawn("crowd", &arguments, Given::default())?;
         anyhow::ensure!(line.trim() == "ready", "the crowd said {line:?}");
         Ok(Self(process))
     }
@@ -186,8 +198,8 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(binary: &str, arguments: &[String], clock: Option<&FakeClock>) -> anyhow::Result<Self> {
-        let (mut process, line) = spawn(binary, arguments, clock)?;
+    fn start(binary: &str, arguments: &[String], given: Given<'_>) -> anyhow::Result<Self> {
+        let (mut process, line) = spawn(binary, arguments, given)?;
         process.addresses =
             serde_json::from_str(&line).with_context(|| format!("{binary} printed {line:?}"))?;
         Ok(process)
@@ -203,6 +215,37 @@ impl Process {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Descriptors it has open.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn descriptors(&self) -> anyhow::Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.id()))?.count())
+    }
+
+    /// Processor time it has used so far.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        let rest = stat.rsplit(')').next().context("a name in parentheses")?;
+        let times = rest.split_whitespace().skip(11).take(2);
+        let ticks: u64 = times.map(|ticks| Ok(ticks.parse::<u64>()?)).sum::<anyhow::Result<_>>()?;
+        Ok(Duration::from_millis(10 * ticks))
+    }
+
+    /// Lets it have so many descriptors at most from now on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn limit_descriptors(&self, most: usize) -> anyhow::Result<()> {
+        let limit = format!("--nofile={most}:{most}");
+        let limited = Command::new("prlimit").args(["--pid", &self.id().to_string(), &limit]).status()?;
+        anyhow::ensure!(limited.success(), "prlimit failed");
+        Ok(())
     }
 
     /// The value of a series on its metrics page, written as it is there.
@@ -335,7 +378,8 @@ fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -
         "--store",
         store,
     ];
-    Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers), options.clock.as_ref())
+    let given = Given { clock: options.clock.as_ref(), ..Given::default() };
+    Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers), given)
 }
 
 /// What an edge of a test is told beside keys and timers.
@@ -345,6 +389,8 @@ pub struct EdgeOptions {
     pub cores: Vec<String>,
     /// What is logged; none: warnings.
     pub log: Option<String>,
+    /// Where that goes; none: to the log of the test.
+    pub log_file: Option<PathBuf>,
     /// Its wall clock; none: that of the machine.
     pub clock: Option<FakeClock>,
 }
@@ -386,5 +432,6 @@ pub fn edge_with(name: &str, options: &EdgeOptions, keys: &Keys, timers: &Timers
         "--jwks",
         jwks,
     ];
-    Process::start("presence-edge", &arguments(&fixed, timers), options.clock.as_ref())
+    let given = Given { clock: options.clock.as_ref(), log_file: options.log_file.as_deref() };
+    Process::start("presence-edge", &arguments(&fixed, timers), given)
 }
