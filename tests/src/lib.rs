@@ -1,8 +1,9 @@
 //! What the tests of the whole share: the source rules, the store conformance suite, real processes,
-//! Redis servers, fleets of hand-made sessions and the simulation.
+//! Redis servers, fleets of hand-made sessions, hostile bytes and the simulation.
 
 pub mod conformance;
 pub mod fleet;
+pub mod fuzz;
 pub mod procs;
 pub mod redis;
 pub mod scene;
