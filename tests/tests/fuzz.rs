@@ -25,9 +25,10 @@ fn try_one(target: &Target, input: &[u8]) {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "a run is repeated by the seed that it prints")]
 fn replay_and_mutate(name: &str) {
     let target = target(name).expect("a target");
-    let inputs = corpus::read(target).unwrap();
+    let inputs = corpus::read(target).expect("the corpus of each target is there");
     inputs.iter().for_each(|input| try_one(target, input));
     let clock = Clock::system();
     let seed = number_of("PRESENCE_FUZZ_SEED", clock.wall_ms());

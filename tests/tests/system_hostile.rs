@@ -49,6 +49,7 @@ impl Stage {
         raw.close_code().await
     }
 
+    #[expect(clippy::print_stdout, reason = "how it was for the neighbours is read in the log of a run")]
     async fn cleared(self) -> anyhow::Result<()> {
         let seen = self.neighbours.undisturbed().await?;
         println!("{} changes seen, the slowest after {:?}", seen.changes, seen.slowest);

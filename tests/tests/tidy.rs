@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use presence_tests::tidy::{
-    allowed_dependencies, banned_dependencies, dependency_mistakes, source_files, source_mistakes, tree_of,
+    allowed_dependencies, banned_dependencies, constants, dependency_mistakes, limit_mistakes, source_files,
+    source_mistakes, tree_of,
 };
 
 fn root() -> &'static Path {
@@ -33,6 +34,33 @@ fn sources_keep_the_rules() {
     assert!(files.len() > 50, "the tree was not read");
     let mistakes: Vec<String> = files.iter().flat_map(|(path, text)| source_mistakes(path, text)).collect();
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
+#[test]
+fn every_limit_has_its_test() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).expect("a file of the tree");
+    let (edge, model) = (read("edge/src/limits.rs"), read("core/model/src/limits.rs"));
+    let page = read("docs/hostile.md");
+    let sources = source_files(root()).expect("git ls-files");
+    let (limits, others) = (constants(&edge), constants(&model));
+    assert!(limits.len() > 40, "{limits:?}");
+    let mistakes = limit_mistakes(&page, &limits, &others, &sources);
+    assert!(mistakes.is_empty(), "docs/hostile.md: {mistakes:#?}");
+}
+
+#[test]
+fn a_limit_without_its_test_is_found() {
+    let sources = [("x.rs".to_owned(), "async fn holds() {}".to_owned())];
+    let page = "| `A_MAX` | `holds` |\n| `B_MAX` | — |\n| `C_MAX` | `holds`, `gone` |\n| `D_MAX` | it holds |\n| `E` | `holds` |";
+    let mistakes = limit_mistakes(page, &["A_MAX", "B_MAX", "C_MAX", "NEW_MAX"], &["D_MAX"], &sources);
+    let expected = [
+        "NEW_MAX has no row",
+        "C_MAX names gone, which is no test",
+        "D_MAX names no test",
+        "E is no limit any more",
+    ];
+    assert_eq!(mistakes, expected);
+    assert_eq!(constants("pub const A_MAX: usize = 1;\nconst B: u8 = 1;"), ["A_MAX"]);
 }
 
 /// Whoever follows the README has a signing key in the clone, which must not be added to it.

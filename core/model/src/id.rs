@@ -284,4 +284,19 @@ mod tests {
         assert_eq!(RoomId::new(""), Err(NameError::Empty { kind: "room" }));
         assert_eq!(RoomId::new(longest + "x"), Err(NameError::TooLong { kind: "room", bytes: 256 }));
     }
+
+    #[test]
+    fn a_session_id_is_neither_short_nor_long_and_can_be_printed() {
+        for (chars, fits) in [
+            (SESSION_CHARS_MIN - 1, false),
+            (SESSION_CHARS_MIN, true),
+            (SESSION_CHARS_MAX, true),
+            (SESSION_CHARS_MAX + 1, false),
+        ] {
+            assert_eq!(SessionId::new("~".repeat(chars)).is_ok(), fits, "{chars}");
+        }
+        for odd in ["0123456789abcde ", "0123456789abcde\n", "0123456789abcd\u{e9}"] {
+            assert!(SessionId::new(odd).is_err(), "{odd}");
+        }
+    }
 }

@@ -5,6 +5,8 @@ mod classes;
 mod cores;
 mod crowds;
 mod drain;
+mod encodings;
+mod limits;
 mod line;
 mod link;
 mod liveness;

@@ -41,7 +41,9 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-fn answer(mut request: Request<Incoming>) -> Result<Response<Either<Empty<Bytes>, Full<Bytes>>>, Infallible> {
+type Body = Either<Empty<Bytes>, Full<Bytes>>;
+
+fn answer(mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     Ok(match handshake::accept(&mut request, &Origins::Any) {
         Ok(Accepted { response, upgrade, .. }) => {
             tokio::spawn(async {

@@ -1,0 +1,96 @@
+//! What one connection may say and be sent: below, at and above each limit.
+
+use presence_model::gate::Rate;
+use serde_json::json;
+
+use super::world::*;
+use crate::hub::ConnKey;
+use crate::limits::{FIRST_MESSAGE_WITHIN, FLOOD_RATE, JOIN_RATE, SEND_BYTES_MAX, TALK_RATE};
+use crate::protocol::CloseCode;
+
+/// Says it once; whether that was too fast.
+fn is_limited(world: &mut World, key: ConnKey, text: &str) -> bool {
+    world.say(key, "ann", text);
+    world.frames(key).iter().any(|frame| frame["code"] == json!("rate_limited"))
+}
+
+/// A whole burst is taken and not one more; then one each interval, and not a moment sooner.
+fn comes_at(rate: Rate, text: &str) {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    // The join was one of its own rate.
+    world.pass(rate.interval * 2);
+    for said in 1..=rate.burst {
+        assert!(!is_limited(&mut world, key, text), "{said} of {}", rate.burst);
+    }
+    assert!(is_limited(&mut world, key, text), "one above the burst");
+    let moment = rate.interval / 50;
+    world.pass(rate.interval - moment);
+    assert!(is_limited(&mut world, key, text), "before its time");
+    world.pass(moment);
+    assert!(!is_limited(&mut world, key, text), "in time");
+    assert!(is_limited(&mut world, key, text), "one, and no more");
+    assert_eq!(world.closed(key), None, "told, not closed");
+}
+
+#[test]
+fn joins_and_watches_of_a_connection_come_at_their_rate() {
+    comes_at(JOIN_RATE, r#"{"t":"watch","room":"r","token":"t"}"#);
+}
+
+#[test]
+fn other_messages_of_a_connection_come_at_their_rate() {
+    comes_at(TALK_RATE, r#"{"t":"ping"}"#);
+}
+
+#[test]
+fn so_many_messages_are_refused_in_words_and_the_next_one_closes() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    let nonsense = r#"{"t":"dance"}"#;
+    for _ in 0..FLOOD_RATE.burst {
+        world.say(key, "ann", nonsense);
+    }
+    assert_eq!(world.closed(key), None, "at the limit");
+    world.pass(FLOOD_RATE.interval);
+    world.say(key, "ann", nonsense);
+    assert_eq!(world.closed(key), None, "one each interval");
+    world.say(key, "ann", nonsense);
+    assert_eq!(world.closed(key), Some(CloseCode::RateLimited), "above");
+}
+
+#[test]
+fn a_connection_without_a_room_has_until_its_moment() {
+    let mut world = World::linked();
+    let (late, quick) = (world.accept(), world.accept());
+    // Timers of connections are a little late, never early.
+    let tick = FIRST_MESSAGE_WITHIN / 20;
+    world.pass(FIRST_MESSAGE_WITHIN - tick);
+    assert_eq!(world.closed(late), None, "below");
+    world.say(quick, "ann", r#"{"t":"watch","room":"r","token":"t"}"#);
+    world.pass(tick * 2);
+    assert_eq!((world.closed(late), world.closed(quick)), (Some(CloseCode::Silent), None), "above");
+}
+
+/// Each room of a connection has as much to show as one frame holds: the others wait until that is written.
+#[test]
+fn what_is_handed_over_at_once_ends_with_the_frame_that_reaches_the_limit() {
+    let mut world = World::linked();
+    let key = world.accept();
+    world.drain_frames(key);
+    world.clients.get_mut(&key).unwrap().stalled = true;
+    world.say(key, "ann", r#"{"t":"ping"}"#);
+    let names: Vec<String> = (0..700).map(|n| format!("{n:0>60}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for room in ["r1", "r2", "r3"] {
+        world.say(key, "ann", &format!(r#"{{"t":"watch","room":"{room}","token":"t"}}"#));
+        world.snapshot(room, &names);
+    }
+    world.drain_frames(key);
+    // The pong is written, and one more portion is handed over, which stays unwritten.
+    world.write_once(key);
+    let sizes: Vec<usize> = world.clients[&key].frames.iter().map(bytes::Bytes::len).collect();
+    let (last, before) = sizes.split_last().unwrap();
+    let before: usize = before.iter().sum();
+    assert!(before < SEND_BYTES_MAX && before + last >= SEND_BYTES_MAX, "{sizes:?}");
+}

@@ -1,0 +1,183 @@
+//! Bounds of requests, as whoever makes them meets them: below, at and above.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::time::Duration;
+
+use presence_edge::limits::{
+    HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX, TURNING_AWAY_MAX,
+};
+use presence_edge::settings::{AdmissionLimits, Origins, Settings, Source, Whence};
+use presence_edge::start::{Deps, Running, start};
+use presence_model::id::{EdgeName, RegionId};
+use presence_model::timing::{Timings, TimingsGiven};
+use presence_runtime::clock::{Clock, ManualClock};
+use presence_runtime::network::{Network, Stream};
+use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::Metrics;
+use presence_runtime::tokens::{GeneratedKeys, KeySet, Verifier};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const SCRIPT: &str = "GET /presence.js HTTP/1.1\r\nHost: edge\r\n";
+
+struct Edge {
+    running: Running,
+    hand: ManualClock,
+    _shutdown: Shutdown,
+}
+
+fn edge(connections: usize) -> Edge {
+    let settings = Settings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        admin: None,
+        cores: vec!["http://127.0.0.1:1".to_owned()],
+        region: RegionId::new("local").unwrap(),
+        edge: EdgeName::new("edge-1").unwrap(),
+        timings: Timings::derive(TimingsGiven::default()).unwrap(),
+        origins: Origins::Any,
+        list_members: 5_000,
+        limits: AdmissionLimits {
+            connections,
+            per_address: None,
+            handshakes_per_second: 10_000,
+            failed_tokens_per_minute: None,
+        },
+        whence: Whence { source: Source::Peer, trusted: Vec::new() },
+        seed: 7,
+    };
+    let ((clock, hand), shutdown) = (Clock::manual(), Shutdown::new());
+    let keys = KeySet::parse(GeneratedKeys::from_seed([7; 32]).jwks().as_bytes()).unwrap();
+    let deps = Deps {
+        clock,
+        network: Network::tcp(),
+        metrics: Metrics::new(),
+        verifier: Verifier::new(keys),
+        shutdown: shutdown.clone(),
+        extra: None,
+        observer: None,
+    };
+    Edge { running: start(settings, deps).unwrap(), hand, _shutdown: shutdown }
+}
+
+fn handshake(more: &str) -> String {
+    format!(
+        "GET /v1/ws HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+    )
+}
+
+impl Edge {
+    async fn connect(&self) -> Stream {
+        Network::tcp().connect(&self.running.listen.to_string()).await.unwrap()
+    }
+}
+
+/// Asks over a transport; the status of the answer, of which the body is read. 0: none came.
+async fn ask(stream: &mut Stream, request: &str) -> u16 {
+    let _ = stream.write_all(request.as_bytes()).await;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return 0,
+        }
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).await.unwrap();
+    head[9..12].parse().unwrap()
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("in time")
+}
+
+#[tokio::test]
+async fn the_head_of_a_request_is_no_longer_than_it_may_be() {
+    within(async {
+        let edge = edge(10);
+        let of = |bytes: usize| {
+            let rest = bytes - SCRIPT.len() - "Cookie: \r\n\r\n".len();
+            format!("{SCRIPT}Cookie: {}\r\n\r\n", "c".repeat(rest))
+        };
+        for (bytes, status) in [
+            (REQUEST_HEAD_BYTES_MAX - 1, 200),
+            (REQUEST_HEAD_BYTES_MAX, 200),
+            (REQUEST_HEAD_BYTES_MAX + 1, 431),
+            (REQUEST_HEAD_BYTES_MAX * 4, 431),
+        ] {
+            let request = of(bytes);
+            assert_eq!(request.len(), bytes);
+            assert_eq!(ask(&mut edge.connect().await, &request).await, status, "{bytes}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn so_many_transports_are_heard_before_they_are_websockets_and_the_next_one_waits() {
+    within(async {
+        let edge = edge(10);
+        let mut silent = Vec::new();
+        for _ in 1..HANDSHAKES_MAX {
+            silent.push(edge.connect().await);
+        }
+        assert_eq!(ask(&mut edge.connect().await, &handshake("")).await, 101, "at the limit");
+        silent.push(edge.connect().await);
+        // Until all that came before it is accepted.
+        let (mut waiting, request) = (edge.connect().await, handshake(""));
+        let mut asking = std::pin::pin!(ask(&mut waiting, &request));
+        let early = tokio::time::timeout(Duration::from_millis(500), &mut asking).await;
+        assert!(early.is_err(), "above the limit nobody is heard");
+        silent.pop();
+        assert_eq!(asking.await, 101, "once there is room");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn so_many_pages_are_seen_off_at_once_and_the_next_one_sees_the_status() {
+    within(async {
+        let edge = edge(1);
+        let mut first = edge.connect().await;
+        assert_eq!(ask(&mut first, &handshake("")).await, 101);
+        let page = handshake("Origin: https://app.example\r\n");
+        let mut seen_off = Vec::new();
+        for number in 1..=SEEING_OFF_MAX {
+            let mut stream = edge.connect().await;
+            assert_eq!(ask(&mut stream, &page).await, 101, "{number}");
+            seen_off.push(stream);
+        }
+        assert_eq!(ask(&mut edge.connect().await, &page).await, 503, "one above");
+        assert_eq!(ask(&mut edge.connect().await, &handshake("")).await, 503, "nobody else is seen off");
+        drop(seen_off.pop());
+        while ask(&mut edge.connect().await, &page).await != 101 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_transport_that_is_no_websocket_lasts_so_long_and_no_longer() {
+    within(async {
+        let edge = edge(10);
+        let request = format!("{SCRIPT}\r\n");
+        let (mut kept, mut websocket) = (edge.connect().await, edge.connect().await);
+        assert_eq!(ask(&mut kept, &request).await, 200);
+        assert_eq!(ask(&mut websocket, &handshake("")).await, 101);
+        edge.hand.advance(REQUESTS_WITHIN - Duration::from_millis(1));
+        assert_eq!(ask(&mut kept, &request).await, 200, "below");
+        edge.hand.advance(Duration::from_millis(1));
+        while ask(&mut kept, &request).await != 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[test]
+fn few_are_turned_away_in_words_as_each_takes_a_descriptor() {
+    const { assert!(TURNING_AWAY_MAX + SEEING_OFF_MAX < HANDSHAKES_MAX) };
+}
