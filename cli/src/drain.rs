@@ -18,12 +18,13 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Sends the edge away and tells how far it is.
 pub(crate) fn run(args: DrainArgs) -> anyhow::Result<ExitCode> {
     let name = EdgeName::new(args.edge)?;
-    let teller = Teller { name: name.clone(), json: args.json };
+    let mut teller = Teller { name: name.clone(), json: args.json, several: false };
     let wait = (!args.no_wait).then_some(args.within);
     // Whoever ends the wait, the edge has not gone by that: a script must not take it so.
     let told = || still_there("told to end before the edge has gone; once it is told, it goes on to go");
     with_client_until_told(args.core, told, move |client| async move {
         let runs = client.drain_edge(&name, None).await?;
+        teller.several = runs.len() > 1;
         for run in &runs {
             teller.left(*run)?;
         }
@@ -72,7 +73,11 @@ async fn wait_until_gone(
             return Ok(ExitCode::SUCCESS);
         }
         if clock.now() >= end {
-            return Ok(still_there("the edge is still there; it goes on to go"));
+            return Ok(still_there(if is_answered {
+                "the edge is still there; it goes on to go"
+            } else {
+                "no core could tell at last whether the edge has gone; once it is told, it goes on to go"
+            }));
         }
         clock.sleep(ASK_EVERY).await;
         runs = left;
@@ -88,6 +93,8 @@ fn still_there(hint: &str) -> ExitCode {
 struct Teller {
     name: EdgeName,
     json: bool,
+    /// Several run under that name: each line says of which it speaks.
+    several: bool,
 }
 
 impl Teller {
@@ -100,7 +107,7 @@ impl Teller {
             );
         }
         let noun = if sessions == 1 { "session" } else { "sessions" };
-        paint::line(&format!("{}: going, {sessions} {noun} left", paint::harmless(self.name.as_str())))
+        paint::line(&format!("{}: going, {sessions} {noun} left", self.run(edge)))
     }
 
     fn gone(&self, run: Incarnation) -> std::io::Result<()> {
@@ -108,6 +115,11 @@ impl Teller {
             let (name, run) = (self.name.as_str(), run.to_string());
             return paint::json_line(&json!({ "edge": name, "run": run, "sessions": 0, "gone": true }));
         }
-        paint::line(&format!("{}: gone", paint::harmless(self.name.as_str())))
+        paint::line(&format!("{}: gone", self.run(run)))
+    }
+
+    fn run(&self, run: Incarnation) -> String {
+        let name = paint::harmless(self.name.as_str());
+        if self.several { format!("{name} ({run})") } else { name.to_string() }
     }
 }

@@ -181,6 +181,11 @@ impl Admission {
         }
     }
 
+    /// Logs how many were turned away since that was logged last, if anybody was and it is time.
+    pub(crate) fn tell(&self, now: Mono) {
+        self.lock().tell(None, now);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,13 +239,18 @@ impl State {
             }
         };
         self.untold[cause as usize] += 1;
-        if self.told.is_none_or(|told| now.since(told) >= TURNED_AWAY_TOLD_EVERY) {
+        self.tell(address, now);
+        TurnedAway { cause, after }
+    }
+
+    fn tell(&mut self, last: Option<IpAddr>, now: Mono) {
+        let is_time = self.told.is_none_or(|told| now.since(told) >= TURNED_AWAY_TOLD_EVERY);
+        if is_time && self.untold.iter().any(|count| *count > 0) {
             self.told = Some(now);
             let [full, of_address, rate, tokens] = std::mem::take(&mut self.untold);
-            let last = address.map(tracing::field::display);
+            let last = last.map(tracing::field::display);
             tracing::warn!(full, address = of_address, rate, tokens, last, "clients are turned away");
         }
-        TurnedAway { cause, after }
     }
 }
 
@@ -408,6 +418,14 @@ mod tests {
         assert_eq!(admission.lock().untold, [1, 0, 0, 0], "to be told with the next");
         let later = NOW + TURNED_AWAY_TOLD_EVERY;
         assert_eq!((told(later), admission.lock().untold), (Some(later), [0; 4]));
+        // The last of a burst are told as well, though nobody comes after them; and nothing is if there is nothing.
+        let (soon, last) = (later + Duration::from_millis(1), later + TURNED_AWAY_TOLD_EVERY);
+        assert_eq!((told(soon), admission.lock().untold), (Some(later), [1, 0, 0, 0]));
+        for (now, expected) in [(soon, later), (last, last), (last + TURNED_AWAY_TOLD_EVERY, last)] {
+            admission.tell(now);
+            assert_eq!(admission.lock().told, Some(expected));
+        }
+        assert_eq!(admission.lock().untold, [0; 4]);
     }
 
     #[test]

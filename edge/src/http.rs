@@ -31,7 +31,7 @@ use crate::admission::{AddressPlace, Admission, Source, TurnedAway, Whence, read
 use crate::connection::{Connection, Shared};
 use crate::limits::{
     HANDSHAKE_WITHIN, HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX,
-    TURNING_AWAY_MAX,
+    TURNED_AWAY_TOLD_EVERY, TURNING_AWAY_MAX,
 };
 use crate::metrics::Accepts;
 use crate::protocol::Encoding;
@@ -150,6 +150,18 @@ impl Http {
             }
         };
         stop.run_until_cancelled(accepting).await;
+    }
+
+    /// Logs until `stop` how many were turned away, also those after whom nobody came.
+    pub(crate) async fn tell_turned_away(self: Arc<Self>, stop: CancellationToken) {
+        let clock = &self.shared.clock;
+        let telling = async {
+            loop {
+                clock.sleep(TURNED_AWAY_TOLD_EVERY).await;
+                self.admission.tell(clock.now());
+            }
+        };
+        stop.run_until_cancelled(telling).await;
     }
 
     /// Finds out where a transport comes from, and answers it.

@@ -134,6 +134,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         tasks: tasks.clone(),
     });
     let (drain, last) = (CancellationToken::new(), CancellationToken::new());
+    tasks.spawn("turned away", Arc::clone(&http).tell_turned_away(drain.clone()));
     tasks.spawn("accept", http.accept(listener, chance.next_u64(), drain.clone()));
     if let Some(listener) = admin_listener {
         let serving = admin::serve(listener, metrics, readiness.clone(), clock.clone(), last.clone());
