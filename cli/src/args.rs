@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use presence_model::time::spoken;
 use presence_runtime::config::{ConfigFlags, TimingFlags};
 use presence_runtime::telemetry::LogFlags;
+use presence_runtime::tls::{CertificateFiles, ClientFiles};
 
 /// Presence: who is here, without flicker and without ghosts.
 #[derive(Debug, Parser)]
@@ -155,7 +156,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
 /// Which core to ask.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CoreArgs {
-    /// The core's gRPC address; several, comma-separated, are tried in turn.
+    /// The core's gRPC address, `https` for TLS; several, comma-separated, are tried in turn.
     #[arg(
         long,
         value_name = "URL",
@@ -164,6 +165,24 @@ pub(crate) struct CoreArgs {
         default_value = "http://127.0.0.1:4701"
     )]
     pub(crate) core: Vec<String>,
+    /// Who signs the certificates of cores, PEM (whom this system trusts).
+    #[arg(long, value_name = "FILE", env = "PRESENCE_CORE_CA")]
+    pub(crate) core_ca: Option<PathBuf>,
+    /// Our certificate for cores and its chain, PEM.
+    #[arg(long, value_name = "FILE", env = "PRESENCE_CORE_CERT", requires = "core_key")]
+    pub(crate) core_cert: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    #[arg(long, value_name = "FILE", env = "PRESENCE_CORE_KEY", requires = "core_cert")]
+    pub(crate) core_key: Option<PathBuf>,
+}
+
+impl CoreArgs {
+    /// The files for TLS.
+    pub(crate) fn files(&self) -> ClientFiles {
+        let identity = self.core_cert.clone().zip(self.core_key.clone());
+        let identity = identity.map(|(chain, key)| CertificateFiles { chain, key });
+        ClientFiles { authority: self.core_ca.clone(), identity }
+    }
 }
 
 /// Which room to watch.

@@ -6,11 +6,14 @@ use presence_client::{Client, ClientError, ClientSettings, Deps};
 use presence_model::replica::Freshness;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
+use presence_runtime::rpc;
 use presence_runtime::shutdown::{Hangup, Shutdown};
+use presence_runtime::tls::{ClientTls, Protocol};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 use crate::args::CoreArgs;
+use crate::outcome::Mistake;
 
 /// Runs something that asks, in a runtime of its own.
 pub(crate) fn with_client<T, F>(core: &CoreArgs, ask: impl FnOnce(Client) -> F) -> anyhow::Result<T>
@@ -20,9 +23,19 @@ where
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let settings = ClientSettings::new(core.core.clone(), rand::random());
-        let deps = Deps { network: Network::tcp(), clock: Clock::system() };
+        let deps = Deps { network: network(core)?, clock: Clock::system() };
         ask(Client::new(settings, deps)?).await.map_err(|error| name_core(error, &core.core))
     })
+}
+
+/// Speaks TLS if a core does.
+fn network(core: &CoreArgs) -> anyhow::Result<Network> {
+    let network = Network::tcp();
+    if !core.core.iter().any(|url| rpc::is_tls(url)) {
+        return Ok(network);
+    }
+    let tls = ClientTls::read(&core.files(), Protocol::Http2);
+    Ok(network.with_tls(tls.map_err(|bad| Mistake(bad.to_string()))?))
 }
 
 /// The same for what takes long: until it is told to end by a signal, then at once with the code of `told`.
@@ -54,7 +67,7 @@ where
 fn name_core(error: anyhow::Error, asked: &[String]) -> anyhow::Error {
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Unreachable(_) | ClientError::TimedOut(_)) => error.context(format!(
-            "no presence core answers at {}; --core takes the gRPC address of a core, such as http://127.0.0.1:4701",
+            "no presence core answers at {}; --core takes the gRPC address of a core, such as http://127.0.0.1:4701, or https:// if it speaks TLS",
             asked.join(", ")
         )),
         Some(

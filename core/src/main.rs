@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use presence_core::driver::ArrivalLimits;
 use presence_core::limits::LAYOUT_REFRESH;
-use presence_core::settings::{Checked, Flags, Settings, keys};
+use presence_core::settings::{Checked, Flags, GRPC, Settings, keys};
 use presence_core::start::{Deps, start};
 use presence_core::store::LeaseStore;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
@@ -20,6 +20,7 @@ use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
+use presence_runtime::tls::{Protocol, ServerTls};
 use presence_runtime::tokens::KeyFile;
 
 #[global_allocator]
@@ -66,18 +67,24 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, classes, region, jwks, store } = checked;
+    let Checked { configuration, timings, classes, region, jwks, tls, exposure, store } = checked;
     let keys = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings().into_iter().chain(classes.warnings()) {
         tracing::warn!("{warning}");
     }
-    if configuration.insecure {
-        tracing::warn!("insecure: anybody who reaches {} is trusted", configuration.grpc);
-    }
+    let metrics = Metrics::new();
+    GRPC.tell(exposure, configuration.grpc, ("core", &metrics));
     descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
     shutdown.end_on_signals(Hangup::Told)?;
     let followed = shutdown.child();
+    let tls = match tls {
+        None => None,
+        Some(files) => {
+            let opened = ServerTls::open_followed(files, Protocol::Http2, (&clock, &followed));
+            Some(opened.await.context("tls")?)
+        }
+    };
     let misfit = Arc::new(OnceLock::new());
     let store: Arc<dyn LeaseStore> = match store {
         None => memory_store(&clock),
@@ -106,7 +113,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         classes,
         seed: rand::random(),
     };
-    let deps = Deps { store, clock, network: Network::tcp(), metrics: Metrics::new(), verifier, shutdown };
+    let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, shutdown };
     let running = start(settings, deps).await?;
     tracing::info!(grpc = %running.grpc, admin = running.admin.map(tracing::field::display), "the core accepts");
     if json {

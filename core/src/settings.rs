@@ -11,10 +11,11 @@ use presence_model::id::RegionId;
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
     CLASS_SETTINGS, Checks, ClassSettings, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS,
-    TimingFlags, TimingSettings,
+    TLS_SETTINGS, TimingFlags, TimingSettings, TlsFlags, TlsTable,
 };
-use presence_runtime::exposure::{Protection, require_loopback_unless};
+use presence_runtime::exposure::{Exposure, Guarded, Protection};
 use presence_runtime::telemetry::LogFlags;
+use presence_runtime::tls::ServerFiles;
 use serde::{Deserialize, Serialize};
 
 use self::store::STORE_SETTINGS;
@@ -25,6 +26,13 @@ use crate::store::redis::RedisSettings;
 
 /// Prefix of the environment variables: `PRESENCE_CORE__GRPC`.
 pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_CORE";
+
+/// Whoever may call may evict people: TLS by itself says nothing of who that is.
+pub const GRPC: Guarded = Guarded {
+    what: "the gRPC listener",
+    missing: "TLS that asks for certificates (--tls-cert, --tls-key, --tls-client-ca)",
+    risk: "anybody who reaches it is trusted",
+};
 
 /// Edges, peers and services have one or two connections each; more is a mistake, or not meant for a core.
 const CONNECTIONS_MAX: u32 = 65_536;
@@ -46,6 +54,7 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("joins_waiting", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
+    keys.extend(TLS_SETTINGS);
     keys.extend(STORE_SETTINGS);
     keys.extend(TIMING_SETTINGS);
     keys.extend(CLASS_SETTINGS);
@@ -92,7 +101,10 @@ pub struct Flags {
     /// Joins and updates that may wait before new joins are refused (10000)
     #[arg(long, value_name = "COUNT")]
     pub joins_waiting: Option<String>,
-    /// Listen beyond loopback without TLS: anybody who reaches it is trusted
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: TlsFlags,
+    /// Listen beyond loopback without asking for certificates: anybody who reaches it is trusted
     #[arg(long)]
     pub insecure: bool,
     /// Print one JSON object with the addresses in force once everything accepts
@@ -129,6 +141,9 @@ pub struct Configuration {
     pub joins_waiting: u32,
     /// Whether to listen beyond loopback without protection.
     pub insecure: bool,
+    /// Certificates.
+    #[serde(skip_serializing_if = "TlsTable::is_empty")]
+    pub tls: TlsTable,
     /// Where leases are kept.
     pub store: StoreTable,
     /// Timers.
@@ -151,6 +166,7 @@ impl Default for Configuration {
             joins_per_second: ARRIVALS_PER_SECOND_DEFAULT,
             joins_waiting: u32::try_from(ARRIVALS_WAITING_DEFAULT).unwrap_or(JOINS_MAX),
             insecure: false,
+            tls: TlsTable::default(),
             store: StoreTable::default(),
             timing: TimingSettings::default(),
             class: Vec::new(),
@@ -171,6 +187,10 @@ pub struct Checked {
     pub region: RegionId,
     /// Keys that verify tokens.
     pub jwks: PathBuf,
+    /// The certificates of its listener; none: it is plain.
+    pub tls: Option<ServerFiles>,
+    /// What its listener is exposed to.
+    pub exposure: Exposure,
     /// The Redis servers that keep leases, without a seed; none: memory.
     pub store: Option<RedisSettings>,
 }
@@ -205,16 +225,16 @@ impl Flags {
         let loader = self.loader(&keys, environment);
         let (configuration, timings, mut checks) = read(&loader);
         let region = checks.value("region", &configuration.region, RegionId::new(&configuration.region));
-        let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
-        let judged = require_loopback_unless(protection, configuration.grpc, "the gRPC listener", "TLS");
-        checks.exposure("grpc", judged);
+        let protection = Protection::of(configuration.tls.knows_everybody(), configuration.insecure);
+        let exposure = checks.exposure("grpc", GRPC.permit(protection, configuration.grpc));
         checks.listeners(&[("grpc", configuration.grpc), ("admin", configuration.admin)]);
         let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        let tls = checks.tls(&configuration.tls);
         let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
-        match (timings, region, jwks, checks.mistakes()) {
-            (Some((timings, classes)), Some(region), Some(jwks), None) => {
-                Ok(Checked { configuration, timings, classes, region, jwks, store })
+        match (timings, region, jwks, exposure, checks.mistakes()) {
+            (Some((timings, classes)), Some(region), Some(jwks), Some(exposure), None) => {
+                Ok(Checked { configuration, timings, classes, region, jwks, tls, exposure, store })
             }
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
@@ -237,7 +257,7 @@ impl Flags {
             .flag("joins_per_second", "--joins-per-second", self.joins_per_second.as_deref())
             .flag("joins_waiting", "--joins-waiting", self.joins_waiting.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        self.timing.onto(self.store.onto(loader))
+        self.timing.onto(self.store.onto(self.tls.onto(loader)))
     }
 }
 
@@ -252,6 +272,7 @@ fn read<'l, 'a>(loader: &'l Loader<'a>) -> Read<'l, 'a> {
         configuration.timing = configuration.timing.in_force(timings);
         configuration.class = ClassSettings::in_force(classes);
     }
+    configuration.tls = configuration.tls.in_force();
     (configuration, timings, checks)
 }
 

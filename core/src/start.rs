@@ -10,6 +10,7 @@ use presence_runtime::network::Network;
 use presence_runtime::rpc::{self, RequestObserver, ServerSettings};
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::telemetry::Metrics;
+use presence_runtime::tls::{Door, ServerTls};
 use presence_runtime::tokens::Verifier;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,8 @@ pub struct Deps {
     pub metrics: Metrics,
     /// Who a bearer is.
     pub verifier: Verifier,
+    /// The certificates of the gRPC listener; none: it is plain.
+    pub tls: Option<ServerTls>,
     /// Where leases are kept.
     pub store: Arc<dyn LeaseStore>,
     /// Ends this core.
@@ -71,7 +74,7 @@ pub enum StartError {
 /// # Errors
 /// [`StartError`].
 pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
-    let Deps { clock, network, metrics, verifier, store, shutdown } = deps;
+    let Deps { clock, network, metrics, verifier, tls, store, shutdown } = deps;
     let listen = |address| network.listen(address).map_err(|source| StartError::Listen { address, source });
     let grpc_listener = listen(settings.grpc)?;
     let admin_listener = settings.admin.map(listen).transpose()?;
@@ -116,7 +119,8 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     let observer = RequestObserver::new("core", &metrics, clock.clone());
     let server_stop = CancellationToken::new();
     let serves = ServerSettings { connections_max: settings.connections_max, ..ServerSettings::default() };
-    let serving = rpc::serve(grpc_listener, routes, serves, observer, server_stop.clone());
+    let door = Door::new(("core", "gRPC"), tls, &metrics, clock.clone());
+    let serving = rpc::serve((grpc_listener, door), routes, serves, observer, server_stop.clone());
     tasks.spawn("grpc", async move {
         if let Err(error) = serving.await {
             tracing::error!(%error, "the gRPC server ended by itself");

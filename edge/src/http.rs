@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use presence_model::id::ConnectionId;
 use presence_runtime::network::{Listener, Stream};
 use presence_runtime::shutdown::Shutdown;
+use presence_runtime::tls::{Door, Entered, Turned};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -87,6 +88,7 @@ impl fmt::Debug for AcceptObserver {
 /// What every request on the listener is answered with.
 pub(crate) struct Http {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) door: Door,
     pub(crate) origins: Origins,
     pub(crate) extra: Option<ExtraHttp>,
     pub(crate) observer: Option<AcceptObserver>,
@@ -213,6 +215,16 @@ impl Http {
     /// Answers the requests of one transport until it becomes a WebSocket or ends.
     async fn serve(self: Arc<Self>, stream: Stream, caller: Caller) {
         let stop = self.tasks.token();
+        let entered = tokio::select! {
+            biased;
+            entered = self.door.enter(stream, caller.peer) => entered,
+            () = stop.cancelled() => return,
+        };
+        let stream = match entered {
+            Ok(Entered { stream, .. }) => stream,
+            Err(Turned::Late) => return self.accepts.late.inc(),
+            Err(Turned::Crowded | Turned::Away) => return,
+        };
         let (this, caller) = (Arc::clone(&self), Arc::new(caller));
         let asking = Arc::clone(&caller);
         let service = service_fn(move |request| {

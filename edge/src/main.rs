@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use presence_edge::http::WS_PATH;
-use presence_edge::settings::{Checked, Flags, Settings, keys};
+use presence_edge::settings::{Checked, Flags, Settings, WEBSOCKET, keys};
 use presence_edge::start::{Deps, Running, start};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
@@ -15,6 +15,7 @@ use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
+use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
 use presence_runtime::tokens::KeyFile;
 
 #[global_allocator]
@@ -52,20 +53,34 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, region, edge, jwks, whence } = checked;
+    let Checked { configuration, timings, region, edge, jwks, whence, tls, core_tls, exposure } = checked;
     let key_file = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings() {
         tracing::warn!("{warning}");
     }
-    if configuration.insecure {
-        tracing::warn!("insecure: whoever is on the way to {} can read tokens", configuration.listen);
-    }
+    let metrics = Metrics::new();
+    WEBSOCKET.tell(exposure, configuration.listen, ("edge", &metrics));
     descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
     shutdown.end_on_signals(Hangup::Told)?;
     let verifier = key_file.verifier();
     let followed = shutdown.child();
     followed.spawn("keys", key_file.follow(clock.clone(), followed.token()));
+    let network = match core_tls {
+        None => Network::tcp(),
+        Some(files) => {
+            let opened = ClientTls::open_followed(files, Protocol::Http2, (&clock, &followed));
+            Network::tcp().with_tls(opened.await.context("core_tls")?)
+        }
+    };
+    let tls = match tls {
+        None => None,
+        Some(files) => {
+            let opened = ServerTls::open_followed(files, Protocol::Http1, (&clock, &followed));
+            Some(opened.await.context("tls")?)
+        }
+    };
+    let scheme = if tls.is_some() { "wss" } else { "ws" };
     let settings = Settings {
         listen: configuration.listen,
         admin: Some(configuration.admin),
@@ -79,28 +94,20 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         timings,
         seed: rand::random(),
     };
-    let deps = Deps {
-        clock,
-        network: Network::tcp(),
-        metrics: Metrics::new(),
-        verifier,
-        shutdown,
-        extra: None,
-        observer: None,
-    };
+    let deps = Deps { clock, network, metrics, tls, verifier, shutdown, extra: None, observer: None };
     let running = start(settings, deps)?;
     tracing::info!(listen = %running.listen, admin = running.admin.map(tracing::field::display), "the edge accepts");
     if flags.json && running.linked().await {
-        let _ = print(&addresses(&running));
+        let _ = print(&addresses(scheme, &running));
     }
     running.finished(END_WITHIN).await?;
     tracing::info!("the edge has ended");
     Ok(ExitCode::SUCCESS)
 }
 
-fn addresses(running: &Running) -> String {
+fn addresses(scheme: &str, running: &Running) -> String {
     let admin = running.admin.map(|address| address.to_string());
-    serde_json::json!({ "ws": format!("ws://{}{WS_PATH}", running.listen), "admin": admin }).to_string()
+    serde_json::json!({ "ws": format!("{scheme}://{}{WS_PATH}", running.listen), "admin": admin }).to_string()
 }
 
 fn print(text: &str) -> ExitCode {

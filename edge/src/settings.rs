@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use presence_model::id::{EdgeName, RegionId};
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
-    Checks, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS, TimingFlags, TimingSettings,
+    CORE_TLS_SETTINGS, Checks, ConfigFlags, CoreTlsTable, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS,
+    TLS_SETTINGS, TimingFlags, TimingSettings, TlsFlags, TlsTable,
 };
-use presence_runtime::exposure::{Protection, require_loopback_unless};
+use presence_runtime::exposure::{Exposure, Guarded, Protection};
 use presence_runtime::rpc;
 use presence_runtime::telemetry::LogFlags;
+use presence_runtime::tls::{ClientFiles, ServerFiles};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{HANDSHAKES_PER_SECOND_DEFAULT, LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
@@ -27,7 +29,14 @@ pub use crate::ws::handshake::Origins;
 /// Prefix of the environment variables: `PRESENCE_EDGE__LISTEN`.
 pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_EDGE";
 
-const CORE: Kind = Kind::Url(&["http"]);
+/// Who a client is, its tokens say: on the way nobody may read them.
+pub const WEBSOCKET: Guarded = Guarded {
+    what: "the WebSocket listener",
+    missing: "TLS (--tls-cert, --tls-key)",
+    risk: "whoever is on the way can read tokens",
+};
+
+const CORE: Kind = Kind::Url(&["http", "https"]);
 
 /// Every key of the file.
 #[must_use]
@@ -43,6 +52,8 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("list_members", Kind::Whole { min: 1, max: LIST_MEMBERS_MAX }, "5000"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
+    keys.extend(TLS_SETTINGS);
+    keys.extend(CORE_TLS_SETTINGS);
     keys.extend(ADMISSION_SETTINGS);
     keys.extend(TIMING_SETTINGS);
     keys
@@ -67,7 +78,7 @@ pub struct Flags {
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
     /// Cores to link to: one of them, and the next when it is of no use (http://127.0.0.1:4701). May be
-    /// repeated; a name with several addresses stands for several cores
+    /// repeated; a name with several addresses stands for several cores; `https` for TLS
     #[arg(long, value_name = "URL[,URL…]")]
     pub core: Vec<String>,
     /// The region this edge speaks for (local)
@@ -85,6 +96,18 @@ pub struct Flags {
     /// Members up to which a room is shown as a list unless a client asks otherwise; above: its number (5000)
     #[arg(long, value_name = "COUNT")]
     pub list_members: Option<String>,
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: TlsFlags,
+    /// Who signs the certificates of cores, PEM (whom this system trusts)
+    #[arg(long, value_name = "FILE")]
+    pub core_ca: Option<String>,
+    /// Our certificate for cores and its chain, PEM; followed while running
+    #[arg(long, value_name = "FILE")]
+    pub core_cert: Option<String>,
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub core_key: Option<String>,
     /// Listen beyond loopback without TLS: whoever is on the way can read tokens
     #[arg(long)]
     pub insecure: bool,
@@ -142,6 +165,12 @@ pub struct Configuration {
     pub trusted_proxies: Vec<String>,
     /// Whether to listen beyond loopback without protection.
     pub insecure: bool,
+    /// Certificates.
+    #[serde(skip_serializing_if = "TlsTable::is_empty")]
+    pub tls: TlsTable,
+    /// Certificates towards cores.
+    #[serde(skip_serializing_if = "CoreTlsTable::is_empty")]
+    pub core_tls: CoreTlsTable,
     /// Timers.
     pub timing: TimingSettings,
 }
@@ -165,6 +194,8 @@ impl Default for Configuration {
             client_address: Source::WORDS[0].to_owned(),
             trusted_proxies: Vec::new(),
             insecure: false,
+            tls: TlsTable::default(),
+            core_tls: CoreTlsTable::default(),
             timing: TimingSettings::default(),
         }
     }
@@ -202,6 +233,12 @@ pub struct Checked {
     pub jwks: PathBuf,
     /// How the addresses of clients are known.
     pub whence: Whence,
+    /// The certificates of its listener; none: it is plain.
+    pub tls: Option<ServerFiles>,
+    /// Certificates towards cores; none: no core speaks TLS.
+    pub core_tls: Option<ClientFiles>,
+    /// What its listener is exposed to.
+    pub exposure: Exposure,
 }
 
 impl Flags {
@@ -239,24 +276,29 @@ impl Flags {
             checks.wrong("core", "[]".to_owned(), "must name a core".to_owned());
         }
         for url in configuration.core.iter().filter(|url| rpc::target(url).is_none()) {
-            checks.wrong("core", format!("{url:?}"), "must be http://host:port and nothing else".to_owned());
+            checks.wrong(
+                "core",
+                format!("{url:?}"),
+                "must be http://host:port or https://host:port and nothing else".to_owned(),
+            );
         }
         for origin in configuration.mistaken_origins() {
             let rule = "must be the origin of a page: scheme://host, small letters, a port only if it is not the \
                         scheme's own; or * for all";
             checks.wrong("origins", format!("{origin:?}"), rule.to_owned());
         }
-        let protection = if configuration.insecure { Protection::Insecure } else { Protection::Missing };
-        let judged =
-            require_loopback_unless(protection, configuration.listen, "the WebSocket listener", "TLS");
-        checks.exposure("listen", judged);
+        let protection = Protection::of(configuration.tls.is_wanted(), configuration.insecure);
+        let exposure = checks.exposure("listen", WEBSOCKET.permit(protection, configuration.listen));
         checks.listeners(&[("listen", configuration.listen), ("admin", configuration.admin)]);
         let whence = admission::whence(&configuration, &mut checks);
         let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        let tls = checks.tls(&configuration.tls);
+        let is_spoken = configuration.core.iter().any(|url| rpc::is_tls(url));
+        let core_tls = checks.core_tls(&configuration.core_tls, is_spoken);
         checks.logs(&self.logs);
-        match (timings, region, edge, jwks, checks.mistakes()) {
-            (Some(timings), Some(region), Some(edge), Some(jwks), None) => {
-                Ok(Checked { configuration, timings, region, edge, jwks, whence })
+        match (timings, region, edge, jwks, exposure, checks.mistakes()) {
+            (Some(timings), Some(region), Some(edge), Some(jwks), Some(exposure), None) => {
+                Ok(Checked { configuration, timings, region, edge, jwks, whence, tls, core_tls, exposure })
             }
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
@@ -280,13 +322,18 @@ impl Flags {
             .flag("origins", "--origins", self.origins.as_deref())
             .flag("list_members", "--list-members", self.list_members.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        self.timing.onto(self.admission.onto(loader))
+        let loader = loader
+            .flag("core_tls.ca_file", "--core-ca", self.core_ca.as_deref())
+            .flag("core_tls.cert_file", "--core-cert", self.core_cert.as_deref())
+            .flag("core_tls.key_file", "--core-key", self.core_key.as_deref());
+        self.timing.onto(self.admission.onto(self.tls.onto(loader)))
     }
 }
 
 fn read<'l, 'a>(loader: &'l Loader<'a>) -> (Configuration, Option<Timings>, Checks<'l, 'a>) {
     let (mut configuration, mistakes): (Configuration, _) = loader.read();
     configuration.failed_tokens_per_minute = configuration.failed_tokens_in_force();
+    configuration.tls = configuration.tls.in_force();
     let mut checks = Checks::new(loader, mistakes);
     let timings = checks.timings(configuration.timing.given(), TimingsGiven::default());
     if let Some(timings) = &timings {
@@ -302,7 +349,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Where metrics and probes are; none: nowhere.
     pub admin: Option<SocketAddr>,
-    /// Cores to link to, one at a time: `http://host:port`. At least one; a name with several addresses
+    /// Cores to link to, one at a time: `http://host:port`, or `https` for TLS. At least one; a name with several addresses
     /// stands for several.
     pub cores: Vec<String>,
     /// The region this edge speaks for.
@@ -370,7 +417,9 @@ mod tests {
         let expected = ["admin", "timing.lease_ttl", "timing.lease_ttl", "edge", "core", "listen", "jwks"];
         assert_eq!(paths, expected, "{mistakes}");
         assert!(
-            mistakes.contains("core = \"http://a\": must be http://host:port and nothing else"),
+            mistakes.contains(
+                "core = \"http://a\": must be http://host:port or https://host:port and nothing else"
+            ),
             "{mistakes}"
         );
     }

@@ -10,6 +10,7 @@ use presence_runtime::clock::Clock;
 use presence_runtime::network::{Listener, Network};
 use presence_runtime::shutdown::{Shutdown, Unfinished};
 use presence_runtime::telemetry::Metrics;
+use presence_runtime::tls::{Door, ServerTls};
 use presence_runtime::tokens::Verifier;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -33,6 +34,8 @@ pub struct Deps {
     pub network: Network,
     /// Counters.
     pub metrics: Metrics,
+    /// The certificates of the listener; none: it is plain.
+    pub tls: Option<ServerTls>,
     /// Who a bearer is.
     pub verifier: Verifier,
     /// Ends this edge: it drains first.
@@ -78,7 +81,7 @@ pub enum StartError {
 /// # Errors
 /// [`StartError`].
 pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
-    let Deps { clock, network, metrics, verifier, shutdown, extra, observer } = deps;
+    let Deps { clock, network, metrics, tls, verifier, shutdown, extra, observer } = deps;
     if settings.cores.is_empty() {
         return Err(StartError::NoCore);
     }
@@ -124,6 +127,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
     };
     let http = Arc::new(Http {
         shared: Arc::new(Shared { clock: clock.clone(), verifier, inbox }),
+        door: Door::new(("edge", "WebSocket"), tls, &metrics, clock.clone()),
         origins: settings.origins,
         extra,
         observer,

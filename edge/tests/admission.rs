@@ -49,6 +49,7 @@ fn edge(limits: AdmissionLimits, source: Source, trusted: &[&str]) -> Edge {
         clock: Clock::system(),
         network: Network::tcp(),
         metrics: metrics.clone(),
+        tls: None,
         verifier: Verifier::new(keys),
         shutdown: shutdown.clone(),
         extra: None,

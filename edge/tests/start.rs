@@ -48,6 +48,7 @@ fn edge(settings: Settings, extra: Option<ExtraHttp>) -> Result<Edge, StartError
         clock: Clock::system(),
         network: Network::tcp(),
         metrics: metrics.clone(),
+        tls: None,
         verifier: Verifier::new(keys),
         shutdown: shutdown.clone(),
         extra,

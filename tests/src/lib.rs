@@ -1,6 +1,7 @@
 //! What the tests of the whole share: the source rules, the store conformance suite, real processes,
 //! Redis servers, fleets of hand-made sessions, hostile bytes and the simulation.
 
+pub mod certificates;
 pub mod conformance;
 pub mod fleet;
 pub mod fuzz;

@@ -2,7 +2,6 @@
 //! front of them that delay, cut and lose; clocks that step while the servers run.
 
 mod bench;
-mod certificates;
 mod clock;
 mod cluster;
 mod copy;
@@ -12,7 +11,6 @@ mod server;
 mod wire;
 
 pub use bench::{RedisBench, Shape, turn};
-pub use certificates::{Certificates, Signed};
 pub use clock::FakeClock;
 pub use cluster::Cluster;
 pub use copy::Copy;

@@ -7,7 +7,8 @@ use presence_core::store::redis::{Access, RedisSettings, RedisStore, TlsFiles, T
 use presence_core::store::{Command, LeaseStore, Outcome};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::time::StoreTime;
-use presence_tests::redis::{Certificates, MASTER, Server, free_port, turn};
+use presence_tests::certificates::Certificates;
+use presence_tests::redis::{MASTER, Server, free_port, turn};
 
 const SHARDS: u16 = 4;
 const TTL: Duration = Duration::from_secs(9);

@@ -17,6 +17,7 @@ use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use presence_runtime::rpc::{self, RequestObserver, ServerSettings};
 use presence_runtime::telemetry::Metrics;
+use presence_runtime::tls::Door;
 use presence_tests::procs::{
     Client, CoreOptions, EdgeOptions, Keys, Observer, Process, Timers, core_with, edge_with,
 };
@@ -65,9 +66,11 @@ impl Relay {
         let routes =
             Routes::new(EdgeServiceServer::new(relay.clone())).add_service(PresenceServiceServer::new(relay));
         let settings = ServerSettings { drain_within: Duration::ZERO, ..ServerSettings::default() };
-        let observer = RequestObserver::new("relay", &Metrics::new(), Clock::system());
+        let (metrics, clock) = (Metrics::new(), Clock::system());
+        let door = Door::new(("relay", "gRPC"), None, &metrics, clock.clone());
+        let observer = RequestObserver::new("relay", &metrics, clock);
         let end = CancellationToken::new();
-        tokio::spawn(rpc::serve(listener, routes, settings, observer, end.clone()));
+        tokio::spawn(rpc::serve((listener, door), routes, settings, observer, end.clone()));
         Ok(Relayed { address, links, _ends: end.drop_guard() })
     }
 }

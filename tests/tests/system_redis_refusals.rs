@@ -8,8 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use presence_tests::certificates::Certificates;
 use presence_tests::procs::{Keys, binary_path};
-use presence_tests::redis::{Certificates, Cluster, SentinelPair, Server, ServerOptions, Weather, free_port};
+use presence_tests::redis::{Cluster, SentinelPair, Server, ServerOptions, Weather, free_port};
 
 const WRONG: i32 = 64;
 const LATER: i32 = 75;

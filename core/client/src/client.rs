@@ -20,7 +20,7 @@ use crate::watch::{RoomOptions, WatcherSettings};
 /// What a client is told at its start.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
-    /// `http://host:port` of each core of the region; at least one.
+    /// `http://host:port` of each core of the region, `https` for TLS; at least one.
     pub cores: Vec<String>,
     /// The region that is told at once; none: the core's own.
     pub home: Option<RegionId>,
@@ -52,7 +52,8 @@ impl ClientSettings {
 /// What a client needs of the world.
 #[derive(Debug, Clone)]
 pub struct Deps {
-    /// Where connections come from.
+    /// Where connections come from; for cores with TLS one that knows whom to trust
+    /// ([`Network::with_tls`](presence_runtime::network::Network::with_tls)).
     pub network: Network,
     /// What paces it.
     pub clock: Clock,

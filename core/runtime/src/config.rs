@@ -12,6 +12,7 @@ mod loader;
 mod mistake;
 mod render;
 mod timing;
+mod tls;
 
 pub use self::checks::Checks;
 pub use self::classes::{CLASS_SETTINGS, ClassSettings};
@@ -21,6 +22,7 @@ pub use self::loader::Loader;
 pub use self::mistake::{Mistake, Mistakes};
 pub use self::render::render;
 pub use self::timing::{TIMING_SETTINGS, TimingFlags, TimingSettings};
+pub use self::tls::{CORE_TLS_SETTINGS, CoreTlsTable, TLS_SETTINGS, TlsFlags, TlsTable};
 
 /// One key of a configuration.
 #[derive(Debug, Clone, Copy)]

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::telemetry::Metrics;
+
 /// How a listener is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
@@ -13,6 +15,18 @@ pub enum Protection {
     Missing,
 }
 
+impl Protection {
+    /// Of a listener that is protected or not, beside what the operator has written out.
+    #[must_use]
+    pub const fn of(is_protected: bool, insecure: bool) -> Self {
+        match (is_protected, insecure) {
+            (true, _) => Self::Protected,
+            (false, true) => Self::Insecure,
+            (false, false) => Self::Missing,
+        }
+    }
+}
+
 /// What a permitted listener is exposed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposure {
@@ -22,39 +36,56 @@ pub enum Exposure {
     Insecure,
 }
 
+/// A kind of listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guarded {
+    /// What it is called: `the gRPC listener`.
+    pub what: &'static str,
+    /// What would protect it, with the flags for it.
+    pub missing: &'static str,
+    /// What may happen without: `anybody who reaches it is trusted`.
+    pub risk: &'static str,
+}
+
 /// A listener was refused; the sentence says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what} must not listen on {address} without {missing}: listen on 127.0.0.1, configure {missing}, \
-     or write `insecure = true` (--insecure) to accept that anybody who reaches it is trusted"
+    "{} must not listen on {address} without {}: listen on 127.0.0.1, configure that, \
+     or write `insecure = true` (--insecure) to accept that {}", .what.what, .what.missing, .what.risk
 )]
 pub struct Exposed {
     /// What wanted to listen.
-    pub what: &'static str,
+    pub what: Guarded,
     /// Where.
     pub address: SocketAddr,
-    /// What would protect it.
-    pub missing: &'static str,
 }
 
-/// Permits an address if it is loopback, protected, or insecure by the operator's own word.
-///
-/// `what` names the listener ("the gRPC listener"), `missing` what would protect it ("TLS").
-///
-/// # Errors
-/// [`Exposed`], whose message is for the operator.
-pub fn require_loopback_unless(
-    protection: Protection,
-    address: SocketAddr,
-    what: &'static str,
-    missing: &'static str,
-) -> Result<Exposure, Exposed> {
-    let loopback = address.ip().to_canonical().is_loopback();
-    match protection {
-        Protection::Protected => Ok(Exposure::Safe),
-        Protection::Insecure if !loopback => Ok(Exposure::Insecure),
-        Protection::Missing if !loopback => Err(Exposed { what, address, missing }),
-        Protection::Insecure | Protection::Missing => Ok(Exposure::Safe),
+impl Guarded {
+    /// Permits an address if it is loopback, protected, or insecure by the operator's own word.
+    ///
+    /// # Errors
+    /// [`Exposed`], whose message is for the operator.
+    pub fn permit(self, protection: Protection, address: SocketAddr) -> Result<Exposure, Exposed> {
+        let is_loopback = address.ip().to_canonical().is_loopback();
+        match protection {
+            Protection::Protected => Ok(Exposure::Safe),
+            Protection::Insecure if !is_loopback => Ok(Exposure::Insecure),
+            Protection::Missing if !is_loopback => Err(Exposed { what: self, address }),
+            Protection::Insecure | Protection::Missing => Ok(Exposure::Safe),
+        }
+    }
+
+    /// Says at start what a listener is exposed to, and shows it as `presence_<component>_insecure`.
+    pub fn tell(self, exposure: Exposure, address: SocketAddr, (component, metrics): (&str, &Metrics)) {
+        let name = format!("presence_{component}_insecure");
+        let gauge = metrics.gauge(&name, "1: a listener is open to the network without protection");
+        match exposure {
+            Exposure::Safe => {}
+            Exposure::Insecure => {
+                gauge.set(1);
+                tracing::warn!(%address, "insecure: {} has no {}: {}", self.what, self.missing, self.risk);
+            }
+        }
     }
 }
 
@@ -62,8 +93,11 @@ pub fn require_loopback_unless(
 mod tests {
     use super::*;
 
+    const GRPC: Guarded =
+        Guarded { what: "the gRPC listener", missing: "TLS (--tls-cert)", risk: "everybody is trusted" };
+
     fn judge(protection: Protection, address: &str) -> Result<Exposure, Exposed> {
-        require_loopback_unless(protection, address.parse().unwrap(), "the gRPC listener", "TLS")
+        GRPC.permit(protection, address.parse().unwrap())
     }
 
     #[test]
@@ -80,10 +114,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_protected_needs_no_word_and_what_is_not_needs_one() {
+        assert_eq!(Protection::of(true, true), Protection::Protected);
+        assert_eq!(Protection::of(true, false), Protection::Protected);
+        assert_eq!(Protection::of(false, true), Protection::Insecure);
+        assert_eq!(Protection::of(false, false), Protection::Missing);
+    }
+
+    #[test]
     fn the_refusal_says_what_to_do() {
         let sentence = judge(Protection::Missing, "0.0.0.0:4711").unwrap_err().to_string();
-        for part in ["the gRPC listener", "0.0.0.0:4711", "127.0.0.1", "TLS", "--insecure"] {
+        for part in ["the gRPC listener", "0.0.0.0:4711", "127.0.0.1", "TLS", "--tls-cert", "--insecure"] {
             assert!(sentence.contains(part), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn what_is_insecure_shows() {
+        for (exposure, shown) in [(Exposure::Safe, "0"), (Exposure::Insecure, "1")] {
+            let metrics = Metrics::new();
+            GRPC.tell(exposure, "0.0.0.0:1".parse().unwrap(), ("test", &metrics));
+            assert!(metrics.encode().contains(&format!("presence_test_insecure {shown}\n")));
         }
     }
 }

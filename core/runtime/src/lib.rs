@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`clock`] | the only place that reads a clock | [`clock::Clock`], [`clock::ManualClock`] in tests |
 //! | [`network`] | the only place sockets are made | [`network::Network::tcp`], `listen`, `connect` |
+//! | [`tls`] | certificates, handshakes, names of peers | [`tls::ServerTls`], [`tls::ClientTls`], [`tls::Door`] |
 //! | [`tokens`] | who a bearer is | [`tokens::Verifier`], [`tokens::Issuer`], [`tokens::GeneratedKeys`] |
 //! | [`rpc`] | shells of a gRPC server and client | [`rpc::serve`], [`rpc::connect`] |
 //! | [`admin`] | metrics, liveness, readiness over HTTP | [`admin::serve`], [`admin::Readiness`] |
@@ -11,9 +12,10 @@
 //! | [`config`] | file, environment and flags, all mistakes at once | [`config::ConfigFlags`], [`config::Loader`], [`config::TimingFlags`] |
 //! | [`command_line`] | command-line mistakes as one line and exit code 64 | [`command_line::parse_or_exit`] |
 //! | [`telemetry`] | logs on standard error, a registry of metrics | [`telemetry::install`], [`telemetry::Metrics`] |
+//! | [`reload`] | files that may change under a running process | [`reload::Files`] |
 //! | [`json`] | JSON that is read everywhere | [`json::is_read_everywhere`] |
 //! | [`descriptors`] | how many connections this process may have | [`descriptors::raise`], [`descriptors::connections`] |
-//! | [`exposure`] | loopback only, unless protected | [`exposure::require_loopback_unless`] |
+//! | [`exposure`] | loopback only, unless protected | [`exposure::Guarded`] |
 //! | [`release`] | name and version of this software | [`release::release`] |
 //!
 //! Nothing here is process-global except what says so ([`telemetry::install`],
@@ -31,7 +33,9 @@ pub mod json;
 pub mod limits;
 pub mod network;
 pub mod release;
+pub mod reload;
 pub mod rpc;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;
 pub mod tokens;

@@ -49,6 +49,21 @@ pub const RPC_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 pub const DESCRIPTORS_KEPT: u64 = 256;
 /// A process that may hold fewer connections than this warns at start: a usual edge has more.
 pub const CONNECTIONS_FEW: usize = 10_000;
+/// Within what a client has said its first byte, and finished its handshake if it is to speak TLS. Beyond: it is cut.
+pub const TLS_HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// Handshakes under way at one listener: a storm's share of half a second, at most some 20 MB. For one more, the one
+/// that has taken longest is cut: whoever is slow must not keep out who is not.
+pub const TLS_HANDSHAKES_MAX: usize = 512;
+/// How long whoever spoke the wrong thing may take to read what is said about it.
+pub const TLS_PARTING_WITHIN: Duration = Duration::from_secs(1);
+/// Why handshakes fail is said in the log once in this span, for each kind of failure.
+pub const TLS_SAID_EVERY: Duration = Duration::from_secs(10);
+/// A longer file of certificates or keys is refused unread: all authorities of a usual system fit.
+pub const TLS_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Certificates of one chain. A browser looks no further either.
+pub const TLS_CHAIN_MAX: usize = 10;
+/// Certificates of one listener, for as many names: each handshake looks through them.
+pub const TLS_CERTIFICATES_MAX: usize = 64;
 /// How long open admin requests may take to finish at shutdown.
 pub const ADMIN_DRAIN_WITHIN: Duration = Duration::from_secs(1);
 /// A larger configuration file is refused unread.

@@ -14,13 +14,18 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use crate::tls::ClientTls;
+
 pub use self::places::{Ear, Place, Places};
 pub use self::stream::{Duplex, Stream};
 use self::tcp::TcpAcceptor;
 
 /// Where sockets come from. Cheap to clone.
 #[derive(Clone)]
-pub struct Network(Kind);
+pub struct Network {
+    kind: Kind,
+    tls: Option<ClientTls>,
+}
 
 #[derive(Clone)]
 enum Kind {
@@ -56,13 +61,19 @@ impl Network {
     /// The kernel's TCP.
     #[must_use]
     pub fn tcp() -> Self {
-        Self(Kind::Tcp)
+        Self { kind: Kind::Tcp, tls: None }
     }
 
     /// A simulated one.
     #[must_use]
     pub fn simulated(network: Arc<dyn Simulated>) -> Self {
-        Self(Kind::Simulated(network))
+        Self { kind: Kind::Simulated(network), tls: None }
+    }
+
+    /// The same, which can connect by TLS as well.
+    #[must_use]
+    pub fn with_tls(self, tls: ClientTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// Listens on an address; port 0 picks a free one (see [`Listener::local_addr`]).
@@ -73,7 +84,7 @@ impl Network {
     /// # Errors
     /// Address in use or not available, no permission, no descriptors left.
     pub fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tcp => {
                 let acceptor = TcpAcceptor::bind(address)?;
                 let address = acceptor.local_addr()?;
@@ -91,10 +102,21 @@ impl Network {
     /// # Errors
     /// Name not found, refused, unreachable.
     pub async fn connect(&self, target: &str) -> io::Result<Stream> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tcp => Ok(Stream::Tcp(tcp::connect(target).await?)),
             Kind::Simulated(network) => Ok(Stream::Simulated(network.connect(target.to_owned()).await?)),
         }
+    }
+
+    /// Connects to `host:port` and speaks TLS, if that host proves its name. Has no time-out of its own. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`Network::connect`], and what is wrong with its certificate, or ours. `Unsupported` without
+    /// [`Network::with_tls`].
+    pub async fn connect_tls(&self, target: &str, host: &str) -> io::Result<Stream> {
+        let nobody = || io::Error::new(io::ErrorKind::Unsupported, "nothing says whom to trust by TLS");
+        let tls = self.tls.clone().ok_or_else(nobody)?;
+        tls.connect(host, self.connect(target).await?).await
     }
 
     /// The addresses of `host:port`: several, if the name stands for several. Has no time-out of its own.
@@ -102,7 +124,7 @@ impl Network {
     /// # Errors
     /// Name not found, or nobody to ask.
     pub async fn resolve(&self, target: &str) -> io::Result<Vec<SocketAddr>> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tcp => tcp::resolve(target).await,
             Kind::Simulated(network) => network.resolve(target.to_owned()).await,
         }
@@ -111,7 +133,7 @@ impl Network {
 
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.0 {
+        f.write_str(match &self.kind {
             Kind::Tcp => "Network(tcp)",
             Kind::Simulated(_) => "Network(simulated)",
         })

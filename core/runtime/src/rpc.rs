@@ -8,7 +8,7 @@ mod connection;
 mod observe;
 mod server;
 
-pub use self::client::{ClientSettings, ConnectError, connect, connect_at, connect_lazy, target};
+pub use self::client::{ClientSettings, ConnectError, connect, connect_at, connect_lazy, is_tls, target};
 pub use self::observe::{Observed, RequestObserver};
 pub use self::server::{PeerAddress, ServeError, ServerSettings, serve};
 

@@ -190,8 +190,8 @@ impl Signals {
                 meaning = hangup => match meaning {
                     Hangup::Ends => return SignalKind::hangup().as_raw_value(),
                     Hangup::Told => tracing::info!(
-                        "a hangup changes nothing here: key files are followed by themselves, \
-                         other settings take a restart"
+                        "a hangup changes nothing here: files of keys and certificates are followed by \
+                         themselves, other settings take a restart"
                     ),
                 },
             }

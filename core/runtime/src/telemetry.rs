@@ -2,6 +2,8 @@
 
 mod logs;
 mod metrics;
+mod seldom;
 
 pub use self::logs::{BadFilter, LogFlags, LogFormat, install};
 pub use self::metrics::Metrics;
+pub(crate) use self::seldom::Seldom;

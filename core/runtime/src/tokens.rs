@@ -11,7 +11,7 @@ mod jwks;
 mod refusals;
 mod verify;
 
-pub use self::file::{KeyFile, Looked};
+pub use self::file::KeyFile;
 pub use self::generate::{GeneratedKeys, JWKS_FILE, KEY_FILE, WriteKeysError};
 pub use self::issue::{Grant, Issuer, KeyUnusable};
 pub use self::jwks::{KeyFault, KeySet, KeysError};

@@ -35,8 +35,20 @@ impl Client {
     /// # Errors
     /// When the edge refuses.
     pub async fn connect(url: &str) -> anyhow::Result<Self> {
-        let target = url.trim_start_matches("ws://").split('/').next().context("no host")?;
-        let stream = Network::tcp().connect(target).await?;
+        Self::connect_by(&Network::tcp(), url).await
+    }
+
+    /// The same by a network that knows whom to trust: to `wss://…` as well.
+    ///
+    /// # Errors
+    /// When the edge refuses.
+    pub async fn connect_by(network: &Network, url: &str) -> anyhow::Result<Self> {
+        let (scheme, rest) = url.split_once("://").context("no scheme")?;
+        let target = rest.split('/').next().context("no host")?;
+        let stream = match scheme {
+            "wss" => network.connect_tls(target, target.rsplit_once(':').context("no port")?.0).await?,
+            _ => network.connect(target).await?,
+        };
         let request = Request::get(url)
             .header(HOST, target)
             .header(UPGRADE, "websocket")

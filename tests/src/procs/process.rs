@@ -176,8 +176,22 @@ impl Crowd {
     /// # Errors
     /// When not all have joined.
     pub fn start(edge: &Process, keys: &Keys, first: usize, count: usize) -> anyhow::Result<Self> {
+        Self::start_trusting(None, edge, keys, (first, count))
+    }
+
+    /// The same, to an edge whose certificate was signed by that authority.
+    ///
+    /// # Errors
+    /// When not all have joined.
+    pub fn start_trusting(
+        authority: Option<&Path>,
+        edge: &Process,
+        keys: &Keys,
+        (first, count): (usize, usize),
+    ) -> anyhow::Result<Self> {
         let key = keys.key().display().to_string();
-        let arguments = [edge.address("ws"), key, first.to_string(), count.to_string()];
+        let mut arguments = vec![edge.address("ws"), key, first.to_string(), count.to_string()];
+        arguments.extend(authority.map(|path| path.display().to_string()));
         let (process, line) = spawn("crowd", &arguments, Given::default())?;
         anyhow::ensure!(line.trim() == "ready", "the crowd said {line:?}");
         Ok(Self(process))
@@ -337,6 +351,8 @@ pub struct CoreOptions {
     pub store: Option<String>,
     /// Its wall clock; none: that of the machine.
     pub clock: Option<FakeClock>,
+    /// Further flags.
+    pub more: Vec<String>,
 }
 
 /// Starts a core.
@@ -379,13 +395,15 @@ fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -
         store,
     ];
     let given = Given { clock: options.clock.as_ref(), ..Given::default() };
-    Process::start("presence-core", &arguments(&[&fixed, more].concat(), timers), given)
+    let mut arguments = arguments(&[&fixed, more].concat(), timers);
+    arguments.extend(options.more.iter().cloned());
+    Process::start("presence-core", &arguments, given)
 }
 
 /// What an edge of a test is told beside keys and timers.
 #[derive(Debug, Clone, Default)]
 pub struct EdgeOptions {
-    /// gRPC addresses of its cores.
+    /// gRPC addresses of its cores, or their URLs.
     pub cores: Vec<String>,
     /// What is logged; none: warnings.
     pub log: Option<String>,
@@ -393,6 +411,8 @@ pub struct EdgeOptions {
     pub log_file: Option<PathBuf>,
     /// Its wall clock; none: that of the machine.
     pub clock: Option<FakeClock>,
+    /// Further flags.
+    pub more: Vec<String>,
 }
 
 /// Starts an edge that links to a core.
@@ -415,8 +435,8 @@ pub fn edge(name: &str, core: &Process, keys: &Keys, timers: &Timers) -> anyhow:
 pub fn edge_with(name: &str, options: &EdgeOptions, keys: &Keys, timers: &Timers) -> anyhow::Result<Process> {
     let jwks = keys.jwks();
     let jwks = jwks.to_str().context("a path that is text")?;
-    let cores: Vec<String> = options.cores.iter().map(|core| format!("http://{core}")).collect();
-    let cores = cores.join(",");
+    let url = |core: &String| if core.contains("://") { core.clone() } else { format!("http://{core}") };
+    let cores = options.cores.iter().map(url).collect::<Vec<_>>().join(",");
     let fixed = [
         "--json",
         "--log",
@@ -433,5 +453,7 @@ pub fn edge_with(name: &str, options: &EdgeOptions, keys: &Keys, timers: &Timers
         jwks,
     ];
     let given = Given { clock: options.clock.as_ref(), log_file: options.log_file.as_deref() };
-    Process::start("presence-edge", &arguments(&fixed, timers), given)
+    let mut arguments = arguments(&fixed, timers);
+    arguments.extend(options.more.iter().cloned());
+    Process::start("presence-edge", &arguments, given)
 }

@@ -23,6 +23,7 @@ use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use presence_runtime::rpc::{self, RequestObserver, ServeError, ServerSettings};
 use presence_runtime::telemetry::Metrics;
+use presence_runtime::tls::Door;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -76,9 +77,11 @@ impl FakeCore {
         let routes = Routes::new(PresenceServiceServer::new(service.clone()))
             .add_service(AdminServiceServer::new(service));
         let settings = ServerSettings { drain_within: Duration::ZERO, ..ServerSettings::default() };
-        let observer = RequestObserver::new("test", &Metrics::new(), Clock::system());
+        let (metrics, clock) = (Metrics::new(), Clock::system());
+        let door = Door::new(("test", "gRPC"), None, &metrics, clock.clone());
+        let observer = RequestObserver::new("test", &metrics, clock);
         let end = CancellationToken::new();
-        let served = tokio::spawn(rpc::serve(listener, routes, settings, observer, end.clone()));
+        let served = tokio::spawn(rpc::serve((listener, door), routes, settings, observer, end.clone()));
         Self { url, book, streams, end, served }
     }
 

@@ -69,10 +69,10 @@ impl<'l, 'a> Checks<'l, 'a> {
     }
 
     /// That a listener is not exposed.
-    pub fn exposure<T>(&mut self, path: &str, judged: Result<T, Exposed>) {
-        if let Err(exposed) = judged {
-            self.wrong(path, format!("\"{}\"", exposed.address), exposed.to_string());
-        }
+    pub fn exposure<T>(&mut self, path: &str, judged: Result<T, Exposed>) -> Option<T> {
+        judged
+            .inspect_err(|exposed| self.wrong(path, format!("\"{}\"", exposed.address), exposed.to_string()))
+            .ok()
     }
 
     /// That no two listeners want one address. One that is a mistake already wants none.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 
 mod classes;
+mod tls;
 
 const SETTINGS: [Setting; 9] = [
     Setting::new("grpc", Kind::Address, "\"127.0.0.1:4700\""),

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
 
 /// What a simulated connection must be able to do.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static {}
@@ -19,15 +20,17 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Of a simulated network.
     Simulated(Box<dyn Duplex>),
+    /// TLS over another one.
+    Tls(Box<TlsStream<Stream>>),
 }
 
 impl Stream {
-    /// The kernel's socket, for readiness without a buffer; none if simulated.
+    /// The kernel's socket, for readiness without a buffer; none if simulated or by TLS.
     #[must_use]
     pub fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(stream) => Some(stream),
-            Self::Simulated(_) => None,
+            Self::Simulated(_) | Self::Tls(_) => None,
         }
     }
 }
@@ -37,6 +40,7 @@ impl fmt::Debug for Stream {
         match self {
             Self::Tcp(stream) => fmt::Debug::fmt(stream, f),
             Self::Simulated(_) => f.write_str("Simulated"),
+            Self::Tls(stream) => f.debug_tuple("Tls").field(stream.get_ref().0).finish(),
         }
     }
 }
@@ -50,6 +54,7 @@ impl AsyncRead for Stream {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Simulated(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -63,6 +68,7 @@ impl AsyncWrite for Stream {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Simulated(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -70,6 +76,7 @@ impl AsyncWrite for Stream {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Self::Simulated(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -77,6 +84,7 @@ impl AsyncWrite for Stream {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Simulated(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 
@@ -88,6 +96,7 @@ impl AsyncWrite for Stream {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Simulated(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -95,6 +104,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Simulated(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::uri::Scheme;
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -33,8 +34,8 @@ impl Default for ClientSettings {
 /// No connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Not `http://host:port`.
-    #[error("{url:?} is not a server address such as http://127.0.0.1:4701")]
+    /// Neither `http://host:port` nor `https://host:port`.
+    #[error("{url:?} is not a server address such as http://127.0.0.1:4701 or https://core.example:4701")]
     Address {
         /// As given.
         url: String,
@@ -70,19 +71,26 @@ pub async fn connect_at(
     (url, address): (&str, Option<&str>),
     settings: &ClientSettings,
 ) -> Result<Channel, ConnectError> {
-    let connector = connector(network.clone(), address.map(str::to_owned));
+    let connector = connector(network.clone(), url, address);
     let connected = endpoint(url, settings)?.connect_with_connector(connector).await;
     connected.map_err(|error| ConnectError::Unreachable { url: url.to_owned(), cause: innermost(&error) })
 }
 
 /// `host:port` of a server's URL; an IPv6 host keeps its brackets. None if it is not such a URL, or one that says
-/// more: a user, a path or a query would be ignored, and whoever wrote it meant something by it.
+/// more: a user, a path or a query would be ignored, and whoever wrote it meant something by it. `https` says that TLS is
+/// spoken there.
 #[must_use]
 pub fn target(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     let bare = uri.path() == "/" && uri.query().is_none() && !url.contains(['@', '#']);
-    let is_address = uri.scheme_str() == Some("http") && bare && uri.port_u16() != Some(0);
+    let is_address = matches!(uri.scheme_str(), Some("http" | "https")) && bare && uri.port_u16() != Some(0);
     is_address.then(|| target_of(&uri)).flatten()
+}
+
+/// Whether TLS is spoken at a server's URL.
+#[must_use]
+pub fn is_tls(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| uri.scheme() == Some(&Scheme::HTTPS))
 }
 
 /// A channel that connects when it is first used.
@@ -94,14 +102,19 @@ pub fn connect_lazy(
     url: &str,
     settings: &ClientSettings,
 ) -> Result<Channel, ConnectError> {
-    Ok(endpoint(url, settings)?.connect_with_connector_lazy(connector(network.clone(), None)))
+    Ok(endpoint(url, settings)?.connect_with_connector_lazy(connector(network.clone(), url, None)))
 }
 
 fn endpoint(url: &str, settings: &ClientSettings) -> Result<Endpoint, ConnectError> {
     let malformed = || ConnectError::Address { url: url.to_owned() };
     target(url).ok_or_else(malformed)?;
-    let uri: Uri = url.parse().map_err(|_| malformed())?;
+    let origin: Uri = url.parse().map_err(|_| malformed())?;
+    // The library would do TLS by itself, and knows nothing of ours: it is only told the origin.
+    let mut parts = origin.clone().into_parts();
+    parts.scheme = Some(Scheme::HTTP);
+    let uri = Uri::from_parts(parts).map_err(|_| malformed())?;
     Ok(Endpoint::from(uri)
+        .origin(origin)
         .connect_timeout(settings.connect_within)
         .initial_stream_window_size(RPC_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(RPC_CONNECTION_WINDOW_BYTES)
@@ -112,14 +125,17 @@ fn endpoint(url: &str, settings: &ClientSettings) -> Result<Endpoint, ConnectErr
 
 fn connector(
     network: Network,
-    address: Option<String>,
+    url: &str,
+    address: Option<&str>,
 ) -> impl tower::Service<
     Uri,
     Response = TokioIo<crate::network::Stream>,
     Error = std::io::Error,
-    Future = impl Future<Output = std::io::Result<TokioIo<crate::network::Stream>>> + Send,
+    Future = impl Future<Output = std::io::Result<TokioIo<crate::network::Stream>>> + Send + use<>,
 > + Send
++ use<>
 + 'static {
+    let (is_tls, address) = (is_tls(url), address.map(str::to_owned));
     tower::service_fn(move |uri: Uri| {
         let (network, address) = (network.clone(), address.clone());
         async move {
@@ -127,7 +143,12 @@ fn connector(
                 Some(address) => address,
                 None => target_of(&uri).ok_or(std::io::ErrorKind::InvalidInput)?,
             };
-            network.connect(&target).await.map(TokioIo::new)
+            let stream = if is_tls {
+                network.connect_tls(&target, uri.host().unwrap_or_default()).await
+            } else {
+                network.connect(&target).await
+            };
+            stream.map(TokioIo::new)
         }
     })
 }
@@ -156,6 +177,7 @@ mod tests {
             ("http://a:1/", "a:1"),
             ("http://127.0.0.1:65535", "127.0.0.1:65535"),
             ("http://[::1]:4701", "[::1]:4701"),
+            ("https://a:1", "a:1"),
         ] {
             assert_eq!(target(url).as_deref(), Some(there));
         }
@@ -172,7 +194,7 @@ mod tests {
             "http://a:65536",
             "http://:1",
             "a:1",
-            "https://a:1",
+            "https://a",
             "ftp://a:1",
             "http://",
             "http://a:1,http://b:1",

@@ -15,6 +15,7 @@ use tonic::transport::server::Connected;
 
 use crate::clock::Clock;
 use crate::network::{Ear, Place, Stream};
+use crate::tls::{Entered, PeerNames};
 
 /// What an HTTP/2 client says first (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
@@ -32,6 +33,7 @@ pub(super) struct Patience {
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) address: SocketAddr,
+    pub(super) names: PeerNames,
     pub(super) ear: Ear,
 }
 
@@ -55,7 +57,7 @@ enum Stage {
 
 impl Connection {
     pub(super) fn new(
-        (stream, address): (Stream, SocketAddr),
+        (entered, address): (Entered, SocketAddr),
         place: Place,
         (clock, patience): (Clock, Patience),
         cut: CancellationToken,
@@ -70,8 +72,8 @@ impl Connection {
         };
         let late = after(&clock, patience.preface);
         Self {
-            stream,
-            caller: Caller { address, ear: place.ear() },
+            stream: entered.stream,
+            caller: Caller { address, names: entered.names, ear: place.ear() },
             clock,
             patience,
             stage: Stage::Preface { left: PREFACE_BYTES, late },

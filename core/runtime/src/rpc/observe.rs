@@ -96,9 +96,10 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let observer = self.observer.clone();
-        if let Some(Caller { address, ear }) = request.extensions_mut().remove() {
+        if let Some(Caller { address, names, ear }) = request.extensions_mut().remove() {
             ear.heard();
             request.extensions_mut().insert(PeerAddress(address));
+            request.extensions_mut().insert(names);
         }
         let path = request.uri().path().to_owned();
         let began = observer.clock.now();

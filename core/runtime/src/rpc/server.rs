@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::stream;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -17,6 +18,7 @@ use crate::limits::{
     RPC_REQUEST_WITHIN, RPC_STREAM_WINDOW_BYTES, RPC_STREAMS_MAX,
 };
 use crate::network::{Listener, Place, Places, Stream};
+use crate::tls::Door;
 
 /// How a server behaves towards its peers.
 #[derive(Debug, Clone)]
@@ -53,8 +55,10 @@ pub struct ServeError(#[source] tonic::transport::Error);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// Serves until `shutdown`, then stops accepting, lets what is open end within `drain_within`, and cuts
+/// Serves what comes in by the door until `shutdown`, then stops accepting, lets what is open end within `drain_within`, and cuts
 /// what has not. When it returns, no connection of this listener is left.
+///
+/// Every request carries a [`PeerAddress`] and the [`PeerNames`](crate::tls::PeerNames) of its peer.
 ///
 /// A connection must speak HTTP/2 within [`RPC_PREFACE_WITHIN`] and make a request within
 /// [`RPC_REQUEST_WITHIN`]; each request must have arrived, and its answer begun, within
@@ -64,7 +68,7 @@ pub struct PeerAddress(pub SocketAddr);
 /// # Errors
 /// [`ServeError`] if the server fails by itself.
 pub async fn serve(
-    listener: Listener,
+    (listener, door): (Listener, Door),
     routes: Routes,
     settings: ServerSettings,
     observer: RequestObserver,
@@ -74,6 +78,8 @@ pub async fn serve(
     let clock = observer.clock().clone();
     let accepting = Accepting {
         listener,
+        door,
+        entering: JoinSet::new(),
         places: Places::new(settings.connections_max),
         clock: clock.clone(),
         cut: cut.clone(),
@@ -108,6 +114,9 @@ async fn overdue(clock: &Clock, shutdown: &CancellationToken, within: Duration) 
 /// What accepts connections and gives each its place.
 struct Accepting {
     listener: Listener,
+    door: Door,
+    /// Those who have a place and are not in yet; none: it gave up.
+    entering: JoinSet<Option<Connection>>,
     places: Places,
     clock: Clock,
     cut: CancellationToken,
@@ -119,11 +128,18 @@ impl Accepting {
     fn connections(self) -> impl futures::Stream<Item = io::Result<Connection>> {
         stream::unfold(self, |mut accepting| async move {
             loop {
-                match accepting.listener.accept().await {
+                let accepted = tokio::select! {
+                    biased;
+                    Some(entered) = accepting.entering.join_next() => match entered {
+                        Ok(Some(connection)) => return Some((Ok(connection), accepting)),
+                        Ok(None) | Err(_) => continue,
+                    },
+                    accepted = accepting.listener.accept() => accepted,
+                };
+                match accepted {
                     Ok(accepted) => {
                         if let Some(place) = accepting.place() {
-                            let connection = accepting.connection(accepted, place);
-                            return Some((Ok(connection), accepting));
+                            accepting.let_in(accepted, place);
                         }
                     }
                     Err(error) => {
@@ -144,8 +160,18 @@ impl Accepting {
         place
     }
 
-    fn connection(&self, accepted: (Stream, SocketAddr), place: Place) -> Connection {
-        let patience = Patience { preface: RPC_PREFACE_WITHIN, request: RPC_REQUEST_WITHIN };
-        Connection::new(accepted, place, (self.clock.clone(), patience), self.cut.clone())
+    /// Has somebody come in who may take a while, beside the others.
+    fn let_in(&mut self, (stream, address): (Stream, SocketAddr), place: Place) {
+        let (door, clock, cut) = (self.door.clone(), self.clock.clone(), self.cut.clone());
+        self.entering.spawn(async move {
+            let entered = tokio::select! {
+                biased;
+                entered = door.enter(stream, address.ip()) => entered.ok()?,
+                () = place.gives_way() => return None,
+                () = cut.cancelled() => return None,
+            };
+            let patience = Patience { preface: RPC_PREFACE_WITHIN, request: RPC_REQUEST_WITHIN };
+            Some(Connection::new((entered, address), place, (clock, patience), cut))
+        });
     }
 }

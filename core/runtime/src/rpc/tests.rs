@@ -20,8 +20,10 @@ use crate::clock::{Clock, ManualClock};
 use crate::limits::{RPC_PREFACE_WITHIN, RPC_REQUEST_WITHIN};
 use crate::network::Network;
 use crate::telemetry::Metrics;
+use crate::tls::tests::Authority;
+use crate::tls::{ClientFiles, ClientTls, Demand, Door, PeerNames, Protocol, ServerFiles, ServerTls};
 
-/// Answers `Once` with its peer's address, `Forever` with a stream that never ends, and `Deaf` likewise,
+/// Answers `Once` with its peer's address and names, `Forever` with a stream that never ends, and `Deaf` likewise,
 /// without ever reading the request.
 #[derive(Clone)]
 struct Echo;
@@ -41,14 +43,16 @@ impl tower::Service<Request<Body>> for Echo {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let PeerAddress(peer) = request.extensions().get().copied().unwrap();
+        let names: Vec<&str> = request.extensions().get::<PeerNames>().unwrap().iter().collect();
+        let names = names.join(" ");
         let refused = request.uri().path().ends_with("Refuse");
         let body = match request.uri().path().rsplit('/').next() {
             Some("Forever") => endless(),
             Some("Deaf") => Body::new(StreamBody::new(deaf(request.into_body()))),
             Some(_) | None => Body::empty(),
         };
-        let response =
-            Response::builder().header("content-type", "application/grpc").header("x-peer", peer.to_string());
+        let response = Response::builder().header("content-type", "application/grpc");
+        let response = response.header("x-peer", peer.to_string()).header("x-names", names);
         let response = if refused { response.header("grpc-status", "7") } else { response };
         std::future::ready(Ok(response.body(body).unwrap()))
     }
@@ -79,12 +83,19 @@ fn start() -> Running {
 }
 
 fn start_with(settings: ServerSettings) -> Running {
+    start_by(None, settings)
+}
+
+fn start_by(tls: Option<ServerTls>, settings: ServerSettings) -> Running {
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let listener = Network::tcp().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let url = format!("http://{}", listener.local_addr());
+    let url = format!("{scheme}://{}", listener.local_addr());
     let (clock, hand) = Clock::manual();
     let (metrics, shutdown) = (Metrics::new(), CancellationToken::new());
+    let door = Door::new(("test", "gRPC"), tls, &metrics, clock.clone());
     let observer = RequestObserver::new("test", &metrics, clock);
-    let task = tokio::spawn(serve(listener, Routes::new(Echo), settings, observer, shutdown.clone()));
+    let serving = serve((listener, door), Routes::new(Echo), settings, observer, shutdown.clone());
+    let task = tokio::spawn(serving);
     Running { url, metrics, hand, shutdown, task }
 }
 
@@ -114,6 +125,55 @@ async fn a_call_arrives_with_its_peer_and_is_measured() {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains("Guess"));
+}
+
+fn by(files: &ClientFiles) -> Network {
+    Network::tcp().with_tls(ClientTls::read(files, Protocol::Http2).unwrap())
+}
+
+#[tokio::test]
+async fn requests_by_tls_tell_who_their_peer_is() {
+    let authority = Authority::new();
+    let files =
+        ServerFiles { clients: authority.clients(Demand::Optional), ..authority.server(&["127.0.0.1"]) };
+    let (tls, _) = ServerTls::open(files, Protocol::Http2).await.unwrap();
+    let server = start_by(Some(tls), ServerSettings::default());
+    let edge = authority.sign("edge-1", &["edge-1.test"]);
+    for (identity, names) in [(Some(edge), "edge-1.test"), (None, "")] {
+        let network = by(&authority.client(identity));
+        let channel = connect(&network, &server.url, &ClientSettings::default()).await.unwrap();
+        assert_eq!(call(&channel, "Once").await.headers()["x-names"], names);
+    }
+    let stranger =
+        connect(&by(&Authority::new().client(None)), &server.url, &ClientSettings::default()).await;
+    let told = stranger.unwrap_err().to_string();
+    assert!(told.contains("invalid peer certificate"), "{told}");
+    let untold = connect(&Network::tcp(), &server.url, &ClientSettings::default()).await.unwrap_err();
+    assert!(untold.to_string().contains("whom to trust"), "{untold}");
+}
+
+#[tokio::test]
+async fn whoever_speaks_the_wrong_thing_is_told_so() {
+    let authority = Authority::new();
+    let (tls, _) = ServerTls::open(authority.server(&["127.0.0.1"]), Protocol::Http2).await.unwrap();
+    let (plain, secure) = (start(), start_by(Some(tls), ServerSettings::default()));
+    let wrong = plain.url.replace("http://", "https://");
+    let told = connect(&by(&authority.client(None)), &wrong, &ClientSettings::default()).await.unwrap_err();
+    assert!(told.to_string().contains("does not speak TLS"), "{told}");
+    let wrong = secure.url.replace("https://", "http://");
+    let asked = async {
+        let mut channel = connect(&Network::tcp(), &wrong, &ClientSettings::default()).await?;
+        let request = Request::post("/test.Echo/Once").body(Body::empty()).unwrap();
+        channel
+            .ready()
+            .await
+            .unwrap()
+            .call(request)
+            .await
+            .map_err(|error| ConnectError::Unreachable { url: wrong.clone(), cause: error.to_string() })
+    };
+    let told = tokio::time::timeout(Duration::from_secs(5), asked).await.expect("an end").unwrap_err();
+    assert!(matches!(told, ConnectError::Unreachable { .. }));
 }
 
 /// One stream that is not read does not take the connection with it, however small its messages are.
@@ -225,8 +285,13 @@ async fn at_the_most_connections_the_silent_make_room_and_those_that_asked_stay(
         call(channel, "Once").await;
     }
     drop(asked);
-    while server.dial().await.read(&mut [0; 64]).await.unwrap_or(0) == 0 {
-        tokio::task::yield_now().await;
+    loop {
+        let mut again = server.dial().await;
+        // Whoever is closed at once may not be able to say it.
+        let _ = again.write_all(PREFACE).await;
+        if again.read(&mut [0; 64]).await.unwrap_or(0) > 0 {
+            break;
+        }
     }
 }
 
@@ -238,8 +303,7 @@ async fn no_server_and_no_address_are_told_apart() {
     let refused = connect(&network, &format!("http://{free}"), &settings).await.unwrap_err();
     assert!(matches!(refused, ConnectError::Unreachable { .. }), "{refused}");
     assert!(refused.to_string().contains("refused"), "{refused}");
-    for url in ["", "127.0.0.1:1", "ftp://127.0.0.1:1", "http://127.0.0.1", "http://", "https://127.0.0.1:1"]
-    {
+    for url in ["", "127.0.0.1:1", "ftp://127.0.0.1:1", "http://127.0.0.1", "http://", "https://127.0.0.1"] {
         let error = connect_lazy(&network, url, &settings).unwrap_err();
         assert_eq!(error, ConnectError::Address { url: url.to_owned() });
     }

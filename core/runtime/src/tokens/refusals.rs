@@ -1,21 +1,19 @@
 //! Refused tokens are counted by reason, and each reason is said now and then: nobody but the client is told
 //! otherwise that, say, an edge and its core have different keys.
 
-use std::sync::Mutex;
-
 use presence_model::claim::TokenRefusal;
-use presence_model::time::Mono;
 use prometheus::IntCounterVec;
 
 use super::jwks::KeySet;
 use crate::clock::Clock;
 use crate::limits::REFUSAL_SAID_EVERY;
+use crate::telemetry::Seldom;
 
 /// Counts refusals. The label is the reason; every reason shows 0 from the start.
 pub(super) struct Refusals {
     counter: IntCounterVec,
     clock: Clock,
-    said: Mutex<[Option<Mono>; TokenRefusal::ALL.len()]>,
+    said: Seldom<{ TokenRefusal::ALL.len() }>,
 }
 
 impl Refusals {
@@ -23,14 +21,14 @@ impl Refusals {
         for refusal in TokenRefusal::ALL {
             let _ = counter.with_label_values(&[refusal.as_str()]);
         }
-        Self { counter, clock, said: Mutex::default() }
+        Self { counter, clock, said: Seldom::new(REFUSAL_SAID_EVERY) }
     }
 
     /// One more; nothing of the token is told.
     pub(super) fn note(&self, refusal: TokenRefusal, keys: &KeySet) {
         let counter = self.counter.with_label_values(&[refusal.as_str()]);
         counter.inc();
-        if !self.is_to_be_said(refusal, self.clock.now()) {
+        if !self.said.is_due(refusal as usize, self.clock.now()) {
             return;
         }
         let (reason, refused) = (refusal.as_str(), counter.get());
@@ -39,17 +37,6 @@ impl Refusals {
         } else {
             tracing::warn!(reason, refused, "a token is refused");
         }
-    }
-
-    fn is_to_be_said(&self, refusal: TokenRefusal, now: Mono) -> bool {
-        // A panic in between leaves nothing half done.
-        let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let last = &mut said[refusal as usize];
-        let is_due = last.is_none_or(|at| now.since(at) >= REFUSAL_SAID_EVERY);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
     }
 }
 
@@ -71,7 +58,7 @@ mod tests {
         let text = metrics.encode();
         assert!(text.contains(r#"refused_total{reason="unknown_key"} 3"#), "{text}");
         assert!(text.contains(r#"refused_total{reason="revoked"} 0"#), "{text}");
-        let due = |refusal| refusals.is_to_be_said(refusal, clock.now());
+        let due = |refusal| refusals.said.is_due(refusal as usize, clock.now());
         assert!(!due(TokenRefusal::UnknownKey), "it was said a moment ago");
         assert!(due(TokenRefusal::Signature), "another reason was not");
         hand.advance(REFUSAL_SAID_EVERY);

@@ -6,6 +6,7 @@ use presence_model::record::TokenRef;
 use presence_model::time::StoreTime;
 
 use super::*;
+use crate::reload::Looked;
 
 pub(super) const NOW: StoreTime = StoreTime(1_790_000_000_000);
 pub(super) const SECRET: [u8; 32] = [0x5a; 32];

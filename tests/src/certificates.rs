@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use super::ServerOptions;
+use crate::redis::ServerOptions;
 
 /// A certificate authority with what it has signed.
 pub struct Certificates {
@@ -30,7 +30,8 @@ impl Certificates {
     pub fn new() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, "an authority of tests");
+        // Each has a name of its own: one of the same name would be taken for this one.
+        params.distinguished_name.push(DnType::CommonName, folder.path().display().to_string());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
         std::fs::write(folder.path().join("ca.pem"), params.self_signed(&key)?.pem())?;
@@ -59,7 +60,7 @@ impl Certificates {
         Ok(signed)
     }
 
-    /// A server that speaks TLS only, on that port, and asks its clients for certificates.
+    /// A Redis server that speaks TLS only, on that port, and asks its clients for certificates.
     ///
     /// # Errors
     /// When nothing can be written.
