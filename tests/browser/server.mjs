@@ -48,13 +48,13 @@ export async function startDev(...more) {
   return { ...dev, http: dev.playground.replace(/\/$/, "") };
 }
 
-/** Starts headless Chromium without anything that would call home. */
-export function startBrowser() {
+/** Starts headless Chromium without anything that would call home; `more` are further switches. */
+export function startBrowser(...more) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: [
       "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-      "--disable-component-update", "--disable-sync",
+      "--disable-component-update", "--disable-sync", ...more,
     ],
   });
 }
