@@ -21,7 +21,8 @@ use crate::protocol::{ClientMessage, CloseCode, JoinMessage, Since};
 /// (of a state: the value null).
 ///
 /// # Errors
-/// [`Unreadable::Fatal`] if it is no JSON object or above [`MESSAGE_BYTES_MAX`]; else
+/// [`Unreadable::Fatal`] if it is no JSON object or above
+/// [`MESSAGE_BYTES_MAX`](presence_model::limits::MESSAGE_BYTES_MAX); else
 /// [`Unreadable::Error`] with the room it names, if it names one.
 pub fn parse(text: &str) -> Result<ClientMessage, Unreadable> {
     fields::bounded(text.len())?;
