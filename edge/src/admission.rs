@@ -28,7 +28,8 @@ use self::failed::Failed;
 pub(crate) use self::proxied::read_header;
 pub use self::whence::{Source, Whence};
 use crate::limits::{
-    ADDRESS_AGAIN, COME_BACK_LEAST, COME_BACK_MOST, HANDSHAKES_PER_SECOND_DEFAULT, TURNED_AWAY_TOLD_EVERY,
+    ADDRESS_AGAIN, COME_BACK_LEAST, COME_BACK_MOST, HANDSHAKES_MAX, HANDSHAKES_PER_SECOND_DEFAULT,
+    TURNED_AWAY_TOLD_EVERY,
 };
 use crate::protocol::CloseCode;
 
@@ -37,6 +38,8 @@ use crate::protocol::CloseCode;
 pub struct AdmissionLimits {
     /// WebSockets at once.
     pub connections: usize,
+    /// Transports at once that are not WebSockets yet; above zero.
+    pub arriving: usize,
     /// Transports at once of one address, a /64 of IPv6 counting as one; none: no limit of its own.
     pub per_address: Option<u32>,
     /// WebSocket handshakes a second, and at once after a pause; above zero.
@@ -118,6 +121,8 @@ struct State {
     /// When it was last logged that somebody was turned away.
     told: Option<Mono>,
     untold: [u64; Cause::ALL.len()],
+    /// When it was last logged that clients have to wait.
+    crowded: Option<Mono>,
 }
 
 impl Admission {
@@ -131,6 +136,7 @@ impl Admission {
             failed: Failed::new(seed),
             told: None,
             untold: Default::default(),
+            crowded: None,
         };
         Self { places: Arc::new(Semaphore::new(limits.connections)), state: Mutex::new(state), limits }
     }
@@ -181,6 +187,20 @@ impl Admission {
         }
     }
 
+    /// Transports at once that are not WebSockets yet.
+    pub(crate) fn arriving(&self) -> usize {
+        self.limits.arriving
+    }
+
+    /// Whoever comes has to wait: as many transports as may be are not WebSockets yet.
+    pub(crate) fn crowded(&self, now: Mono) {
+        let mut state = self.lock();
+        if state.crowded.is_none_or(|told| now.since(told) >= TURNED_AWAY_TOLD_EVERY) {
+            state.crowded = Some(now);
+            tracing::warn!("clients wait to be accepted: too many transports are no WebSockets yet");
+        }
+    }
+
     /// Logs how many were turned away since that was logged last, if anybody was and it is time.
     pub(crate) fn tell(&self, now: Mono) {
         self.lock().tell(None, now);
@@ -202,6 +222,7 @@ impl AdmissionLimits {
     pub const fn of(connections: usize) -> Self {
         Self {
             connections,
+            arriving: HANDSHAKES_MAX,
             per_address: None,
             handshakes_per_second: HANDSHAKES_PER_SECOND_DEFAULT,
             failed_tokens_per_minute: None,

@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{AddressPlace, Admission, Source, TurnedAway, Whence, read_header};
 use crate::connection::{Connection, Shared};
 use crate::limits::{
-    HANDSHAKE_WITHIN, HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX,
-    TURNED_AWAY_TOLD_EVERY, TURNING_AWAY_MAX,
+    HANDSHAKE_WITHIN, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX, TURNED_AWAY_TOLD_EVERY,
+    TURNING_AWAY_MAX,
 };
 use crate::metrics::Accepts;
 use crate::protocol::Encoding;
@@ -133,9 +133,14 @@ impl Http {
     /// Accepts until `stop`; connection ids are drawn from `seed`. Requests under way go on.
     pub(crate) async fn accept(self: Arc<Self>, listener: Listener, seed: u64, stop: CancellationToken) {
         let mut chance = StdRng::seed_from_u64(seed);
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let handshakes = Arc::new(Semaphore::new(self.admission.arriving()));
         let accepting = async {
-            while let Ok(handshake) = Arc::clone(&handshakes).acquire_owned().await {
+            loop {
+                if handshakes.available_permits() == 0 {
+                    self.accepts.crowded.inc();
+                    self.admission.crowded(self.shared.clock.now());
+                }
+                let Ok(handshake) = Arc::clone(&handshakes).acquire_owned().await else { return };
                 let (stream, peer) = match listener.accept().await {
                     Ok(accepted) => accepted,
                     Err(error) => return tracing::error!(%error, "the WebSocket listener is closed"),
@@ -230,7 +235,7 @@ impl Http {
         let service = service_fn(move |request| {
             let (this, caller) = (Arc::clone(&this), Arc::clone(&asking));
             caller.asked.store(true, Ordering::Relaxed);
-            async move { Ok::<_, Infallible>(this.answer(request, &caller).await) }
+            async move { Ok::<_, Infallible>(answer::last(this.answer(request, &caller).await)) }
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -17,6 +17,8 @@ pub(crate) struct Accepts {
     turned_away: [IntCounter; Cause::ALL.len()],
     /// No request arrived in time.
     pub(crate) late: IntCounter,
+    /// Times that whoever came had to wait, since as many as may be are not WebSockets yet.
+    pub(crate) crowded: IntCounter,
     /// Not by a proxy that is trusted, or without a good PROXY header, where one is demanded.
     pub(crate) unproxied: IntCounter,
 }
@@ -55,6 +57,10 @@ impl EdgeMetrics {
             refused: accepts.with_label_values(&["refused"]),
             turned_away: Cause::ALL.map(|cause| accepts.with_label_values(&[cause.as_str()])),
             late: accepts.with_label_values(&["late"]),
+            crowded: metrics.counter(
+                "presence_edge_accepts_delayed_total",
+                "Times that accepting waited, as too many transports were no WebSockets yet",
+            ),
             unproxied: accepts.with_label_values(&["unproxied"]),
         };
         metrics

@@ -16,12 +16,8 @@ use presence_runtime::telemetry::Metrics;
 use presence_runtime::tokens::{GeneratedKeys, KeySet, Verifier};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-const LIMITS: AdmissionLimits = AdmissionLimits {
-    connections: 100,
-    per_address: Some(2),
-    handshakes_per_second: 1_000,
-    failed_tokens_per_minute: None,
-};
+const LIMITS: AdmissionLimits =
+    AdmissionLimits { per_address: Some(2), handshakes_per_second: 1_000, ..AdmissionLimits::of(100) };
 
 struct Edge {
     running: Running,

@@ -36,12 +36,7 @@ fn edge(connections: usize) -> Edge {
         timings: Timings::derive(TimingsGiven::default()).unwrap(),
         origins: Origins::Any,
         list_members: 5_000,
-        limits: AdmissionLimits {
-            connections,
-            per_address: None,
-            handshakes_per_second: 10_000,
-            failed_tokens_per_minute: None,
-        },
+        limits: AdmissionLimits { handshakes_per_second: 10_000, ..AdmissionLimits::of(connections) },
         whence: Whence { source: Source::Peer, trusted: Vec::new() },
         seed: 7,
     };
@@ -171,16 +166,22 @@ async fn so_many_pages_are_seen_off_at_once_and_the_next_one_sees_the_status() {
 async fn a_transport_that_is_no_websocket_lasts_so_long_and_no_longer() {
     within(async {
         let edge = edge(10);
-        let request = format!("{SCRIPT}\r\n");
-        let (mut kept, mut websocket) = (edge.connect().await, edge.connect().await);
-        assert_eq!(ask(&mut kept, &request).await, 200);
+        let (mut in_time, mut late) = (edge.connect().await, edge.connect().await);
+        let mut websocket = edge.connect().await;
         assert_eq!(ask(&mut websocket, &handshake("")).await, 101);
-        edge.hand.advance(REQUESTS_WITHIN - Duration::from_millis(1));
-        assert_eq!(ask(&mut kept, &request).await, 200, "below");
-        edge.hand.advance(Duration::from_millis(1));
-        while ask(&mut kept, &request).await != 0 {
-            tokio::task::yield_now().await;
+        for slow in [&mut in_time, &mut late] {
+            slow.write_all(SCRIPT.as_bytes()).await.unwrap();
         }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        edge.hand.advance(REQUESTS_WITHIN - Duration::from_millis(1));
+        assert_eq!(ask(&mut in_time, "\r\n").await, 200, "below");
+        assert_eq!(
+            ask(&mut in_time, &format!("{SCRIPT}\r\n")).await,
+            0,
+            "one request, and its place is free"
+        );
+        edge.hand.advance(Duration::from_millis(1));
+        assert_eq!(ask(&mut late, "\r\n").await, 0, "at the limit");
     })
     .await;
 }

@@ -17,24 +17,36 @@ pub fn raise() {
     }
 }
 
-/// How many connections a listener may take of `wanted`, so that whoever comes beyond is told so: without a
-/// descriptor nobody can be. Some stay for the store, cores and files. Says so if that is fewer, as a warning if it
-/// is few.
+/// How many connections a listener may take, and what goes before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// Connections at once.
+    pub connections: usize,
+    /// Transports at once that are none yet.
+    pub arriving: usize,
+}
+
+/// How many connections a listener may take of those that are wanted, and how many that are about to become some, so
+/// that whoever comes beyond is told so: without a descriptor nobody can be. Some stay for the store, cores and files.
+/// Says so if connections are fewer than wanted, as a warning if they are few.
 #[must_use]
-pub fn connections(wanted: usize) -> usize {
-    let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, leaves);
+pub fn places(wanted: Places) -> Places {
+    let places = getrlimit(Resource::Nofile).current.map_or(wanted, |limit| leaves(limit, wanted));
+    let (most, wanted) = (places.connections, wanted.connections);
     if most < wanted.min(CONNECTIONS_FEW) {
         tracing::warn!(wanted, "open files are limited (ulimit -n): at most {most} connections");
     } else if most < wanted {
         tracing::info!(wanted, "open files are limited (ulimit -n): at most {most} connections");
     }
-    wanted.min(most)
+    places
 }
 
-/// What a limit of descriptors leaves for connections.
-fn leaves(limit: u64) -> usize {
-    let left = limit - DESCRIPTORS_KEPT.min(limit / 2);
-    usize::try_from(left).unwrap_or(usize::MAX).max(1)
+/// What a limit of descriptors leaves.
+fn leaves(limit: u64, wanted: Places) -> Places {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let left = limit - DESCRIPTORS_KEPT.min(limit / 4);
+    let arriving = wanted.arriving.min(left / 4);
+    Places { connections: wanted.connections.min(left - arriving).max(1), arriving }
 }
 
 #[cfg(test)]
@@ -43,9 +55,15 @@ mod tests {
 
     #[test]
     fn some_descriptors_are_kept_and_some_left() {
-        let kept = usize::try_from(DESCRIPTORS_KEPT).unwrap();
-        assert_eq!([0, 1, 120, 1_024, 65_536].map(leaves), [1, 1, 60, 1_024 - kept, 65_536 - kept]);
-        assert_eq!(connections(1), 1);
-        assert!(connections(usize::MAX) >= 1);
+        let leaves = |limit, connections, arriving| {
+            let places = leaves(limit, Places { connections, arriving });
+            (places.connections, places.arriving)
+        };
+        let most = [0, 1, 120, 1_024, 65_536].map(|limit| leaves(limit, usize::MAX, 0));
+        assert_eq!(most, [(1, 0), (1, 0), (90, 0), (768, 0), (65_280, 0)]);
+        // Whoever is about to come in takes none of those that are kept.
+        assert_eq!(leaves(2_048, 50_000, 1_280), (1_344, 448));
+        assert_eq!(leaves(20_000, 50_000, 1_280), (18_464, 1_280));
+        assert_eq!(leaves(65_536, 50_000, 1_280), (50_000, 1_280));
     }
 }

@@ -19,6 +19,10 @@ pub const RELOAD_LOOK: Duration = Duration::from_secs(2);
 pub const LISTEN_BACKLOG: u32 = 4096;
 /// Pause before the next accept when descriptors or memory ran out, so that the loop does not spin.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// One in so many pauses is logged, the first included: once in ten seconds while descriptors are short.
+pub const ACCEPT_PAUSES_TOLD: u32 = 100;
+/// Accepted in a row without a pause after which the next pause is news.
+pub const ACCEPTS_WELL: u32 = 1_000;
 /// Connections on the admin address: a scraper or two, probes, a curious person. For one more, the oldest is
 /// cut: a probe must be answered whoever else is there.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
@@ -46,7 +50,7 @@ pub const RPC_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// has read yet weigh more than half of this, at 256 bytes each: so much that no stream alone gets there.
 pub const RPC_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Descriptors kept for what is no client: the store, cores, files, the admin address.
-pub const DESCRIPTORS_KEPT: u64 = 256;
+pub const DESCRIPTORS_KEPT: usize = 256;
 /// A process that may hold fewer connections than this warns at start: a usual edge has more.
 pub const CONNECTIONS_FEW: usize = 10_000;
 /// Within what a client has said its first byte, and finished its handshake if it is to speak TLS. Beyond: it is cut.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
-    IF_NONE_MATCH, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
+    HeaderValue, IF_NONE_MATCH, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -29,6 +29,14 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body>
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Ends the transport with an answer that opens no WebSocket: whoever comes takes one of few places until then.
+pub(super) fn last(mut response: Response<Body>) -> Response<Body> {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

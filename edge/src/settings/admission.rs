@@ -2,18 +2,18 @@
 
 use ipnet::IpNet;
 use presence_runtime::config::{Checks, Kind, Loader, Setting};
-use presence_runtime::descriptors;
+use presence_runtime::descriptors::{self, Places};
 
 use super::Configuration;
 use crate::admission::{AdmissionLimits, Source, Whence};
-use crate::limits::FAILED_TOKENS_PER_MINUTE_DEFAULT;
+use crate::limits::{FAILED_TOKENS_PER_MINUTE_DEFAULT, HANDSHAKES_MAX, SEEING_OFF_MAX};
 
 /// WebSockets an edge takes unless told otherwise: some 200 MB of memory, and a descriptor each.
 pub(super) const CONNECTIONS_DEFAULT: u32 = 50_000;
 /// More than one address has ports for, and more than one hub task should carry.
 const CONNECTIONS_MAX: u32 = 1_000_000;
 /// More is no limit.
-const HANDSHAKES_MAX: u32 = 1_000_000;
+const HANDSHAKES_PER_SECOND_MAX: u32 = 1_000_000;
 /// More is no limit either.
 const FAILED_TOKENS_MAX: u32 = 1_000_000;
 
@@ -21,7 +21,7 @@ const FAILED_TOKENS_MAX: u32 = 1_000_000;
 pub(super) const ADMISSION_SETTINGS: [Setting; 6] = [
     Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "50000"),
     Setting::new("connections_per_address", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "200"),
-    Setting::new("handshakes_per_second", Kind::Whole { min: 1, max: HANDSHAKES_MAX }, "5000"),
+    Setting::new("handshakes_per_second", Kind::Whole { min: 1, max: HANDSHAKES_PER_SECOND_MAX }, "5000"),
     Setting::new("failed_tokens_per_minute", Kind::Whole { min: 1, max: FAILED_TOKENS_MAX }, "60"),
     Setting::new("client_address", Kind::OneOf(&Source::WORDS), "\"x-forwarded-for\""),
     Setting::new("trusted_proxies", Kind::List(&Kind::Text), "[\"10.0.0.0/8\"]"),
@@ -116,8 +116,11 @@ impl Configuration {
     #[must_use]
     pub fn admission_limits(&self) -> AdmissionLimits {
         let connections = usize::try_from(self.connections_max).unwrap_or(usize::MAX);
+        let arriving = HANDSHAKES_MAX + SEEING_OFF_MAX;
+        let places = descriptors::places(Places { connections, arriving });
         AdmissionLimits {
-            connections: descriptors::connections(connections),
+            connections: places.connections,
+            arriving: (places.arriving * HANDSHAKES_MAX / arriving).max(1),
             per_address: self.connections_per_address,
             handshakes_per_second: self.handshakes_per_second,
             failed_tokens_per_minute: self.failed_tokens_per_minute,
