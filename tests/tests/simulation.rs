@@ -15,6 +15,9 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} = {text:?} is not a number")))
 }
 
+/// After so many seeds it is said how far it is.
+const TELL_EVERY: u64 = 500;
+
 /// Lives through one plan, and tells what broke, if anything did, as short as it can be told.
 #[expect(clippy::print_stdout, reason = "the story is for whoever replays it")]
 fn replay(seed: u64) {
@@ -37,7 +40,8 @@ fn replay(seed: u64) {
     }
 }
 
-/// Lives through so many plans, on all processors.
+/// Lives through so many plans, on all processors; what breaks is told as it is found.
+#[expect(clippy::print_stdout, reason = "a command tells how far it is")]
 fn live_through(many: u64) -> Vec<(u64, Box<Failure>)> {
     let next = AtomicU64::new(0);
     let failures: Mutex<Vec<(u64, Box<Failure>)>> = Mutex::new(Vec::new());
@@ -49,7 +53,11 @@ fn live_through(many: u64) -> Vec<(u64, Box<Failure>)> {
                     if seed >= many {
                         break;
                     }
+                    if seed > 0 && seed.is_multiple_of(TELL_EVERY) {
+                        println!("{seed} of {many} seeds");
+                    }
                     if let Err(failure) = live(&Plan::draw(seed, SPAN), Keep::Newest) {
+                        println!("seed {seed}: {}", failure.violation);
                         failures.lock().expect("nobody panics with it").push((seed, failure));
                     }
                 }
@@ -69,10 +77,14 @@ fn nights_break_no_guarantee() {
     let many = number("PRESENCE_SIM_SEEDS").unwrap_or(SEEDS);
     assert_ne!(many, 0, "PRESENCE_SIM_SEEDS = 0 would show nothing");
     let broken = live_through(many);
-    for (seed, failure) in &broken {
-        println!("seed {seed}: {}", failure.violation);
-    }
-    assert!(broken.is_empty(), "{} of {many}: tests/run sim --seed N tells how", broken.len());
+    let broken: Vec<String> =
+        broken.iter().map(|(seed, failure)| format!("seed {seed}: {}", failure.violation)).collect();
+    assert!(
+        broken.is_empty(),
+        "{} of {many}: tests/run sim --seed N tells how\n{}",
+        broken.len(),
+        broken.join("\n")
+    );
 }
 
 #[test]

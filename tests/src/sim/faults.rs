@@ -25,6 +25,17 @@ pub enum Death {
     Machine,
 }
 
+/// What a core falls asleep over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Renewals.
+    Renewals,
+    /// A commit.
+    Commit,
+    /// That an edge is lost.
+    Loss,
+}
+
 /// One transition. Places are numbers; what befalls somebody who is not there has no effect.
 #[expect(missing_docs, reason = "the line of a fault says what its places and spans are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +83,8 @@ pub enum Fault {
     CrashCore { core: usize, span: Duration, death: Death },
     /// A core stands still; whether with what it had decided not yet sent.
     NapCore { core: usize, span: Duration, holding: bool },
+    /// The core that decides this next stands still before that is sent.
+    DozeCore { over: Over, span: Duration },
     /// A core is told to go, and starts again.
     DrainCore { core: usize, span: Duration },
     /// Bytes stop between a core and the store; whether what was under way is lost with the connection.
@@ -122,6 +135,7 @@ impl Fault {
             | Self::Echo { span, .. }
             | Self::CrashCore { span, .. }
             | Self::NapCore { span, .. }
+            | Self::DozeCore { span, .. }
             | Self::DrainCore { span, .. }
             | Self::CutStore { span, .. }
             | Self::Slow { span, .. }
@@ -165,6 +179,7 @@ impl Fault {
             | Self::Echo { span, .. }
             | Self::CrashCore { span, .. }
             | Self::NapCore { span, .. }
+            | Self::DozeCore { span, .. }
             | Self::DrainCore { span, .. }
             | Self::CutStore { span, .. }
             | Self::Slow { span, .. }
@@ -218,6 +233,7 @@ impl Fault {
             | Self::Echo { .. }
             | Self::CrashCore { .. }
             | Self::NapCore { .. }
+            | Self::DozeCore { .. }
             | Self::DrainCore { .. }
             | Self::CutStore { .. }
             | Self::Slow { .. }
@@ -268,6 +284,7 @@ impl fmt::Display for Fault {
                 write!(f, "core{core} stands still between decision and command")
             }
             Self::NapCore { core, holding: false, .. } => write!(f, "core{core} stands still"),
+            Self::DozeCore { over, .. } => write!(f, "the core of the next {over} stands still over it"),
             Self::DrainCore { core, .. } => write!(f, "core{core} is told to go"),
             Self::CutStore { core, way, loses, .. } => {
                 let what = if loses { ", and what was under way is lost" } else { "" };
@@ -302,6 +319,16 @@ impl fmt::Display for Way {
             Self::Both => "",
             Self::There => " (one way)",
             Self::Back => " (the way back)",
+        })
+    }
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Renewals => "renewal",
+            Self::Commit => "commit",
+            Self::Loss => "loss",
         })
     }
 }

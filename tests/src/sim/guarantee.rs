@@ -33,6 +33,29 @@ pub enum Guarantee {
     G12,
 }
 
+impl Guarantee {
+    const ALL: [Self; 12] = [
+        Self::G1,
+        Self::G2,
+        Self::G3,
+        Self::G4,
+        Self::G5,
+        Self::G6,
+        Self::G7,
+        Self::G8,
+        Self::G9,
+        Self::G10,
+        Self::G11,
+        Self::G12,
+    ];
+
+    /// The one of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|guarantee| guarantee.to_string() == name)
+    }
+}
+
 impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

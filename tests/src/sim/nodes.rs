@@ -35,6 +35,8 @@ pub(super) struct Core {
     pub(super) asleep: Option<Vec<Event>>,
     /// What it had decided and not yet sent when it fell asleep; none: all was sent.
     pub(super) outbox: Option<Vec<Event>>,
+    /// Since when it stands still, or did last.
+    pub(super) slept_at: Mono,
     pub(super) draining: bool,
 }
 
@@ -123,4 +125,6 @@ pub(super) struct Socket {
     pub(super) heard: Mono,
     /// Since when what was handed out is not written.
     pub(super) writing: Option<Mono>,
+    /// How often something was handed out since it was read last.
+    pub(super) unread: u32,
 }

@@ -10,6 +10,7 @@ use presence_model::time::millis;
 
 use self::mix::Drawing;
 use super::faults::Fault;
+use super::mutant::Mutant;
 use super::shape::Shape;
 
 /// A fault and when it strikes.
@@ -32,6 +33,8 @@ pub struct Plan {
     pub span: Duration,
     /// In order of time.
     pub faults: Vec<Planned>,
+    /// A deliberate fault of what runs in this world.
+    pub mutant: Option<Mutant>,
 }
 
 /// How long a plan written by hand goes on after its last fault.
@@ -43,7 +46,7 @@ impl Plan {
     pub fn draw(seed: u64, span: Duration) -> Self {
         let shape = Shape::draw(seed);
         let faults = Drawing::new(seed, &shape).faults(span);
-        Self { seed, shape, span, faults }
+        Self { seed, shape, span, faults, mutant: None }
     }
 
     /// A plan written by hand: faults and when they strike, in ms.
@@ -54,7 +57,7 @@ impl Plan {
         let mut faults: Vec<Planned> = faults.iter().map(planned).collect();
         faults.sort_by_key(|planned| planned.at);
         let end = faults.iter().map(|planned| planned.at + planned.fault.span()).max();
-        Self { seed, shape, span: end.unwrap_or_default() + HAND_WRITTEN_TAIL, faults }
+        Self { seed, shape, span: end.unwrap_or_default() + HAND_WRITTEN_TAIL, faults, mutant: None }
     }
 
     /// The same world with other faults.

@@ -4,6 +4,7 @@ mod asleep;
 mod core;
 mod desks;
 mod edge;
+mod mutants;
 mod observe;
 mod operator;
 mod rest;
@@ -27,12 +28,14 @@ use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchUp};
 use rand::RngExt as _;
 
+use self::mutants::Spoiled;
 use self::observe::Eye;
 use self::operator::Operator;
 use self::store::StoreHouse;
 use super::agenda::{Agenda, Pipe};
 use super::chance::{Purpose, chance};
 use super::desk::Desk;
+use super::faults::Over;
 use super::guarantee::{Breach, Guarantee, Violation};
 use super::ledger::Ledger;
 use super::names::Names;
@@ -165,10 +168,13 @@ pub(super) struct World {
     operator: Operator,
     ledger: Ledger,
     eye: Eye,
+    /// Over what cores are to stand still, and for how long.
+    dozes: Vec<(Over, Duration)>,
     /// No more faults: everything is to come to rest.
     quiet: bool,
     pub(super) story: Story,
     broken: Option<Violation>,
+    spoiled: Spoiled,
 }
 
 impl World {
@@ -205,9 +211,11 @@ impl World {
             operator: Operator::new(chance(seed, Purpose::Operator, 0)),
             ledger: Ledger::default(),
             eye: Eye::new(shape),
+            dozes: Vec::new(),
             quiet: false,
             story: Story::new(keep),
             broken: None,
+            spoiled: Spoiled::default(),
             names,
             plan: plan.clone(),
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use presence_core::driver::{Driver, DriverSettings, Effect, Input, LinkEnd, LinkKey, WatchKey};
+use presence_core::store::Command;
 use presence_model::claim::{Claims, TokenRefusal};
 use presence_model::link::{Hello, LinkUp, Token};
 use presence_model::time::Mono;
@@ -10,7 +11,8 @@ use presence_model::watch::WatchUp;
 use rand::{Rng as _, RngExt as _};
 
 use super::{Event, World};
-use crate::sim::faults::Death;
+use crate::sim::faults::{Death, Over};
+use crate::sim::mutant::Mutant;
 use crate::sim::network::Node;
 use crate::sim::nodes::{Core, Stream};
 
@@ -35,7 +37,16 @@ impl World {
             seed: chance.next_u64(),
         });
         let (run, started) = (self.core_runs, self.now());
-        let process = Core { driver, run, started, wake: None, asleep: None, outbox: None, draining: false };
+        let process = Core {
+            driver,
+            run,
+            started,
+            wake: None,
+            asleep: None,
+            outbox: None,
+            slept_at: started,
+            draining: false,
+        };
         self.cores[place].process = Some(process);
         self.note("core starts", &format!("core{place}"));
         self.feed_core(run, Input::Tick);
@@ -95,14 +106,30 @@ impl World {
         };
         core.asleep = Some(Vec::new());
         core.outbox = holding.then(Vec::new);
+        core.slept_at = self.wires.now;
         let run = core.run;
         self.wires.after(span, Event::ResumeCore(run));
+    }
+
+    /// A core is to stand still over what it has just decided, and nothing of that is sent yet.
+    fn fall_asleep_over(&mut self, place: usize, effects: &[Effect]) {
+        let decided = |(over, _): &(Over, Duration)| effects.iter().any(|effect| is_decided(*over, effect));
+        let Some(doze) = self.dozes.iter().position(decided) else { return };
+        let (over, span) = self.dozes.remove(doze);
+        self.note("core falls asleep", &format!("core{place} over a {over}"));
+        self.nap_core(place, span, true);
     }
 
     pub(super) fn resume_core(&mut self, run: u64) {
         let Some(place) = self.place_of(run) else { return };
         let Some(core) = self.cores[place].process.as_mut() else { return };
-        let (missed, held) = (core.asleep.take(), core.outbox.take());
+        let (missed, mut held) = (core.asleep.take(), core.outbox.take());
+        let slept = self.wires.now.since(core.slept_at);
+        for event in held.iter_mut().flatten() {
+            if let Event::StoreCommand(_, _, command) = event {
+                self.spoil_held_back(slept, command);
+            }
+        }
         self.note("core goes on", &format!("core{place}"));
         for command in held.into_iter().flatten() {
             let delay = Duration::from_millis(self.cores[place].chance.random_range(0..3));
@@ -141,6 +168,7 @@ impl World {
             core.wake = Some(due);
             self.wires.at(due, Event::WakeCore(run));
         }
+        self.fall_asleep_over(place, &effects);
         for effect in effects {
             self.core_effect((place, run), effect);
         }
@@ -149,7 +177,8 @@ impl World {
     fn core_effect(&mut self, (place, run): (usize, u64), effect: Effect) {
         match effect {
             Effect::Store(op, command) => self.send_command((place, run), op, command),
-            Effect::Link(key, down) => {
+            Effect::Link(key, mut down) => {
+                self.spoil_link_down(&mut down);
                 if let Some(stream) = self.links.get_mut(&key) {
                     let way = (Node::Core(place), stream.peer.node());
                     self.wires.send(&mut stream.down, way, Event::LinkDown(key, Box::new(down)));
@@ -163,7 +192,9 @@ impl World {
                     self.wires.send(&mut stream.down, way, Event::LinkGoneAtEdge(key));
                 }
             }
-            Effect::Watch(key, events) => {
+            Effect::Watch(key, mut events) => {
+                let peer = self.watches.get(&key).map(|stream| stream.peer);
+                peer.into_iter().for_each(|peer| self.spoil_watch(peer, &mut events));
                 if let Some(stream) = self.watches.get_mut(&key) {
                     let way = (Node::Core(place), stream.peer.node());
                     self.wires.send(&mut stream.down, way, Event::WatchDown(key, events));
@@ -224,6 +255,10 @@ impl World {
             format!("{} to core{}: {up:?}", stream.peer.node(), stream.core)
         });
         let verified = match &up {
+            LinkUp::Join(join) if self.is_mutant(Mutant::TokensOpenAnyRoom) => {
+                let room = join.room.clone();
+                Some(self.verified(&join.token).map(|claims| Claims { room, ..claims }))
+            }
             LinkUp::Join(join) => Some(self.verified(&join.token)),
             LinkUp::Update { token, .. } => token.as_ref().map(|token| self.verified(token)),
             LinkUp::Renew { leases, .. } => {
@@ -281,6 +316,15 @@ impl World {
             }
             self.feed_core(run, Input::WatchClosed(key));
         }
+    }
+}
+
+fn is_decided(over: Over, effect: &Effect) -> bool {
+    let Effect::Store(_, command) = effect else { return false };
+    match over {
+        Over::Renewals => matches!(command, Command::Renew { .. }),
+        Over::Commit => matches!(command, Command::Commit(_)),
+        Over::Loss => matches!(command, Command::Lose { .. }),
     }
 }
 

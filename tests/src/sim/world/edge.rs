@@ -125,6 +125,7 @@ impl World {
         (self.edges[place].same, self.edges[place].back_after) = (false, span);
         if self.edges[place].process.as_ref().is_some_and(|edge| edge.asleep.is_none()) {
             self.feed_edge((place, run), Input::Drain);
+            self.spoil_drain(place);
         }
     }
 
@@ -202,7 +203,11 @@ impl World {
             Effect::Ping(key) => self.send_ping(place, key),
             Effect::Close(key, code, why) => self.close_socket((place, key), code, why),
             Effect::OpenLink(core, hello) => self.open_link((place, run), &core, hello),
-            Effect::Link(up) => self.send_link_up(place, up),
+            Effect::Link(up) => {
+                for up in self.spoil_link_up(up) {
+                    self.send_link_up(place, up);
+                }
+            }
             Effect::DropLink => {
                 let link = self.edges[place].process.as_mut().and_then(|edge| edge.link.take());
                 if let Some((key, stream)) = link.and_then(|key| Some((key, self.links.get_mut(&key)?))) {
@@ -232,7 +237,7 @@ impl World {
         }
     }
 
-    fn send_link_up(&mut self, place: usize, up: LinkUp) {
+    pub(super) fn send_link_up(&mut self, place: usize, up: LinkUp) {
         let now = self.now();
         let slot = &mut self.edges[place];
         if slot.echo_until > now && repeats(&up) {

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use presence_edge::hub::{ConnEnd, ConnKey, Input};
 use presence_edge::protocol::{ClientMessage, CloseCode, Encoding, Payload};
-use presence_model::id::ConnectionId;
+use presence_model::id::{ConnectionId, RoomId};
 
 use super::edge::RESET;
 use super::{AtEdge, AtTab, Event, World};
 use crate::sim::guarantee::Guarantee;
+use crate::sim::mutant::Mutant;
 use crate::sim::network::Node;
 
 /// What an edge hands out must be written within this.
 const WRITE_WITHIN: Duration = Duration::from_secs(20);
+/// An edge hands out so much at once before it waits: the next portion, a last word, and what was under way.
+const UNREAD_MAX: u32 = 8;
 /// Timers are late, never early; and what is heard takes its way.
 const SILENCE_SLACK: Duration = Duration::from_millis(20);
 
@@ -43,7 +46,7 @@ impl World {
             AtEdge::Written => {
                 if let Some((place, run, key)) = self.key_of(connection) {
                     if let Some(socket) = self.sockets.get_mut(&connection) {
-                        socket.writing = None;
+                        (socket.writing, socket.unread) = (None, 0);
                     }
                     self.feed_edge((place, run), Input::Written(key));
                 }
@@ -87,7 +90,12 @@ impl World {
     fn said(&mut self, connection: ConnectionId, message: ClientMessage, token: Option<usize>) {
         let Some((place, run, key)) = self.key_of(connection) else { return };
         self.hear(connection);
-        let verified = token.and_then(|token| self.tokens.get(token)).cloned().map(Ok);
+        let mut verified = token.and_then(|token| self.tokens.get(token)).cloned().map(Ok);
+        if self.is_mutant(Mutant::TokensOpenAnyRoom)
+            && let (Some(Ok(claims)), Some(room)) = (&mut verified, room_of(&message))
+        {
+            claims.room = room;
+        }
         self.feed_edge((place, run), Input::Message(key, message, verified));
     }
 
@@ -107,8 +115,21 @@ impl World {
         let Some(connection) = self.connection_of(place, key) else { return };
         let Some(socket) = self.sockets.get_mut(&connection) else { return };
         socket.writing.get_or_insert(now);
-        let way = (Node::Edge(place), Node::Tab(socket.tab));
+        socket.unread += 1;
+        let (unread, tab) = (socket.unread, socket.tab);
+        if unread > UNREAD_MAX {
+            let what = format!("edge{place} has sent {unread} times to tab{tab}, which has not read");
+            self.breach(Guarantee::G11, what);
+        }
+        let payloads = self.spoil_frames(tab, payloads);
+        let Some(socket) = self.sockets.get_mut(&connection) else { return };
+        let way = (Node::Edge(place), Node::Tab(tab));
         self.wires.send(&mut socket.down, way, Event::AtTab(connection, AtTab::Frames(now, payloads)));
+        if self.is_mutant(Mutant::SlowAreFedOn)
+            && let Some((place, run, key)) = self.key_of(connection)
+        {
+            self.feed_edge((place, run), Input::Written(key));
+        }
     }
 
     pub(super) fn send_ping(&mut self, place: usize, key: ConnKey) {
@@ -171,5 +192,17 @@ impl World {
             self.feed_edge((place, run), Input::Closed(key, ConnEnd::TooSlow));
         }
         self.sockets.retain(|_, socket| socket.open_at_tab || socket.open_at_edge || socket.down.last >= now);
+    }
+}
+
+/// The room that a token is shown for.
+fn room_of(message: &ClientMessage) -> Option<RoomId> {
+    match message {
+        ClientMessage::Join(join) => Some(join.room.clone()),
+        ClientMessage::Watch { room, .. } | ClientMessage::Token { room, .. } => Some(room.clone()),
+        ClientMessage::Update { .. }
+        | ClientMessage::Leave { .. }
+        | ClientMessage::Resync { .. }
+        | ClientMessage::Ping { .. } => None,
     }
 }

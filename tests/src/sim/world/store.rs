@@ -158,7 +158,7 @@ impl World {
         self.store.losing.get(&place).is_some_and(|until| *until > self.wires.now)
     }
 
-    pub(super) fn store_command(&mut self, run: u64, op: StoreOp, command: Command) {
+    pub(super) fn store_command(&mut self, run: u64, op: StoreOp, mut command: Command) {
         let now = self.now();
         let outbox = self
             .place_of(run)
@@ -190,6 +190,9 @@ impl World {
             self.wires.after(*wait, Event::TailOver(run, op));
             return self.store.tails.push((run, op, command));
         }
+        if let Some(answer) = self.spoil_command(&mut command) {
+            return self.reply(run, op, Ok(answer));
+        }
         let asked = self.story.keeps_messages().then(|| format!("{command:?}"));
         let outcome = self.carry_out((run, op), command);
         if let Some(asked) = asked {
@@ -211,9 +214,10 @@ impl World {
         until > self.wires.now && self.store.chance.random_ratio(1, of.max(1))
     }
 
-    fn reply(&mut self, run: u64, op: StoreOp, outcome: Result<Outcome, StoreFault>) {
+    fn reply(&mut self, run: u64, op: StoreOp, mut outcome: Result<Outcome, StoreFault>) {
         let now = self.now();
         let Some(place) = self.place_of(run) else { return };
+        self.spoil_outcome(run, &mut outcome);
         let way = (Node::Store, Node::Core(place));
         let lost = self.loses(place) && self.wires.net.is_cut(way.0, way.1, now);
         let outcome = if lost { Err(StoreFault::Unknown) } else { outcome };

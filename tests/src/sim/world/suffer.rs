@@ -58,6 +58,7 @@ impl World {
             }
             Fault::CrashCore { core, span, death } => self.crash_core(core, span, death),
             Fault::NapCore { core, span, holding } => self.nap_core(core, span, holding),
+            Fault::DozeCore { over, span } => self.dozes.push((over, span)),
             Fault::DrainCore { core, span } => self.drain_core(core, span),
             Fault::Evict { user, room } => self.evict(user, room),
             Fault::CutStore { .. }
@@ -126,6 +127,7 @@ impl World {
             | Fault::Echo { .. }
             | Fault::CrashCore { .. }
             | Fault::NapCore { .. }
+            | Fault::DozeCore { .. }
             | Fault::DrainCore { .. }
             | Fault::Evict { .. } => {}
         }
@@ -328,6 +330,7 @@ impl World {
     pub(super) fn calm_down(&mut self) {
         let now = self.now();
         self.quiet = true;
+        self.dozes.clear();
         self.note("calm", "");
         self.wires.net.mend(now);
         self.store.mend(now);

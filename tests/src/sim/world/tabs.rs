@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{AtEdge, AtTab, Event, OfTab, World};
 use crate::sim::agenda::Pipe;
 use crate::sim::chance::Chance;
+use crate::sim::guarantee::Guarantee;
 use crate::sim::network::Node;
 use crate::sim::nodes::Socket;
 use crate::sim::place::{Place, Wish};
@@ -102,6 +103,7 @@ impl World {
             open_at_edge: true,
             heard: now,
             writing: None,
+            unread: 0,
         };
         let way = (Node::Tab(tab), Node::Edge(place));
         self.wires.send(&mut socket.up, way, Event::AtEdge(connection, AtEdge::Accept));
@@ -303,6 +305,12 @@ impl World {
 
     fn ended(&mut self, tab: usize, place: usize, reason: &str) {
         self.note("ended", &format!("tab{tab} place {place}: {reason}"));
+        let who = (self.tabs[tab].places[place].room, self.tabs[tab].user);
+        if reason == "evicted" && !self.eye.evictions.contains_key(&who) {
+            let what =
+                format!("tab{tab} is told that u{} is put out of r{}, which nobody asked for", who.1, who.0);
+            self.breach(Guarantee::G12, what);
+        }
         // Its own goodbye is answered; it may want in again by now.
         if self.tabs[tab].places[place].wish != Wish::In || reason == "left" {
             return;

@@ -48,7 +48,7 @@ impl World {
     pub(super) fn carry_out(
         &mut self,
         (run, op): (u64, StoreOp),
-        command: Command,
+        mut command: Command,
     ) -> Result<Outcome, StoreFault> {
         let now = self.now();
         let matters = match &command {
@@ -81,6 +81,7 @@ impl World {
             | Command::Revoked { .. }
             | Command::Tidy { .. } => Matters::Nothing,
         };
+        self.spoil_release(&mut command);
         let time = self.store.time(now);
         let outcome = self.store.store.apply(command, time);
         match (matters, &outcome) {
@@ -265,14 +266,18 @@ impl World {
             }
         }
         let now = self.now();
-        let kept = |lease: LeaseId| {
-            let record = change.record.as_ref();
-            change.revokes.contains(&lease) || record.is_some_and(|record| record.session_of(lease).is_some())
+        let ends = |session: &SessionId| {
+            let of_it = |transition: &&Transition| transition.session == *session;
+            change.transitions.iter().filter(of_it).any(|transition| transition.kind.ending().is_some())
+        };
+        let kept = |held: &Held| {
+            let sessions = change.record.iter().flat_map(|record| &record.sessions);
+            ends(&held.session) || sessions.into_iter().any(|session| session.session == held.session)
         };
         let dropped: Vec<String> = self
             .ledger
             .carrying(who, now)
-            .filter(|(lease, _)| !kept(*lease))
+            .filter(|(_, held)| !kept(held))
             .map(|(_, held)| held.session.to_string())
             .collect();
         if !dropped.is_empty() {
