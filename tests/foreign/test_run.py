@@ -31,8 +31,10 @@ def run(tmp_path):
         (["sim", "--seed", "18446744073709551616"], "from 0 to 18446744073709551615"),
         (["sim", "--seed", "99999999999999999999"], "from 0 to 18446744073709551615"),
         (["sim", "--seed", "-1"], "not '-1'"), (["sim", "--seed", "one"], "not 'one'"), (["sim", "--seed"], "not ''"),
-        (["sim", "--seed", "1", "--seeds", "2"], "one of --seed and --seeds"),
+        (["sim", "--seed", "1", "--seeds", "2"], "one of --seed, --seeds and --mutants"),
+        (["sim", "--mutants", "--seed", "1"], "one of --seed, --seeds and --mutants"),
         (["long", "quick"], "long takes nothing else"), (["quick", "sim"], "quick takes nothing else"),
+        (["whole", "--seeds", "0"], "from 1 to 1000000"), (["whole", "--mutants"], "--mutants are those of sim"),
         (["model", "nope"], "no tier 'nope'"),
     ],
 )  # fmt: skip
@@ -46,8 +48,9 @@ def test_wrong_arguments_end_with_64_and_a_sentence_before_anything_is_built(run
     ("arguments", "tiers"),
     [
         (["sim", "--seeds", "1"], "sim"), (["sim", "--seeds", "1000000"], "sim"), (["sim", "--seed", "0"], "sim"),
+        (["sim", "--mutants"], "sim"), (["whole", "--seed", "7"], "whole"),
         (["sim", "--seed", "18446744073709551615"], "sim"), (["model", "sim"], "model sim"),
-        (["long"], "model conformance topologies sim system foreign browser"),
+        (["long"], "model conformance topologies sim whole system foreign browser"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_what_is_needed_and_what_runs(run, arguments, tiers):

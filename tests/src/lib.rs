@@ -1,12 +1,15 @@
 //! What the tests of the whole share: the source rules, the store conformance suite, real processes,
 //! Redis servers, fleets of hand-made sessions, hostile bytes and the simulation.
 
+pub mod cast;
 pub mod certificates;
 pub mod conformance;
 pub mod fleet;
 pub mod fuzz;
+pub mod history;
 pub mod procs;
 pub mod redis;
 pub mod scene;
 pub mod sim;
 pub mod tidy;
+pub mod whole;

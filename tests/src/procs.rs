@@ -8,6 +8,7 @@ mod raw;
 mod roamers;
 
 pub use client::Client;
+pub(crate) use client::open_socket;
 pub use neighbours::{Neighbours, Seen};
 pub use observer::{Observer, Sight};
 pub use process::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use fastwebsockets::{FragmentCollector, Frame, OpCode, Payload};
+use fastwebsockets::{FragmentCollector, Frame, OpCode, Payload, WebSocket};
 use http_body_util::Empty;
 use hyper::Request;
 use hyper::header::{CONNECTION, HOST, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
@@ -13,6 +13,27 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use presence_runtime::network::Network;
 use serde_json::{Value, json};
+
+/// Connects to `ws://host:port/v1/ws`, or by a network that knows whom to trust to `wss://…`.
+pub(crate) async fn open_socket(
+    network: &Network,
+    url: &str,
+) -> anyhow::Result<WebSocket<TokioIo<Upgraded>>> {
+    let (scheme, rest) = url.split_once("://").context("no scheme")?;
+    let target = rest.split('/').next().context("no host")?;
+    let stream = match scheme {
+        "wss" => network.connect_tls(target, target.rsplit_once(':').context("no port")?.0).await?,
+        _ => network.connect(target).await?,
+    };
+    let request = Request::get(url)
+        .header(HOST, target)
+        .header(UPGRADE, "websocket")
+        .header(CONNECTION, "upgrade")
+        .header(SEC_WEBSOCKET_KEY, fastwebsockets::handshake::generate_key())
+        .header(SEC_WEBSOCKET_VERSION, "13")
+        .body(Empty::<Bytes>::new())?;
+    Ok(fastwebsockets::handshake::client(&TokioExecutor::new(), request, stream).await?.0)
+}
 
 /// A connected client.
 pub struct Client {
@@ -43,20 +64,7 @@ impl Client {
     /// # Errors
     /// When the edge refuses.
     pub async fn connect_by(network: &Network, url: &str) -> anyhow::Result<Self> {
-        let (scheme, rest) = url.split_once("://").context("no scheme")?;
-        let target = rest.split('/').next().context("no host")?;
-        let stream = match scheme {
-            "wss" => network.connect_tls(target, target.rsplit_once(':').context("no port")?.0).await?,
-            _ => network.connect(target).await?,
-        };
-        let request = Request::get(url)
-            .header(HOST, target)
-            .header(UPGRADE, "websocket")
-            .header(CONNECTION, "upgrade")
-            .header(SEC_WEBSOCKET_KEY, fastwebsockets::handshake::generate_key())
-            .header(SEC_WEBSOCKET_VERSION, "13")
-            .body(Empty::<Bytes>::new())?;
-        let (socket, _) = fastwebsockets::handshake::client(&TokioExecutor::new(), request, stream).await?;
+        let socket = open_socket(network, url).await?;
         let mut client = Self {
             socket: FragmentCollector::new(socket),
             hello: Value::Null,
