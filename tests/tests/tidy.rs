@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use presence_tests::tidy::{
-    allowed_dependencies, banned_dependencies, constants, dependency_mistakes, limit_mistakes, source_files,
-    source_mistakes, tree_of,
+    allowed_dependencies, banned_dependencies, constants, dependency_mistakes, limit_mistakes,
+    scenario_mistakes, source_files, source_mistakes, tree_of,
 };
 
 fn root() -> &'static Path {
@@ -61,6 +61,29 @@ fn a_limit_without_its_test_is_found() {
     ];
     assert_eq!(mistakes, expected);
     assert_eq!(constants("pub const A_MAX: usize = 1;\nconst B: u8 = 1;"), ["A_MAX"]);
+}
+
+#[test]
+fn what_a_scenario_says_is_held_is_held_by_a_test_of_that_name() {
+    let files = source_files(root()).expect("git ls-files");
+    let page = files.iter().find(|(path, _)| path == "docs/scenarios.md").expect("the page");
+    let run = files.iter().find(|(path, _)| path == "tests/run").expect("the command");
+    let tiers =
+        run.1.lines().find_map(|line| line.strip_prefix("all=(")?.strip_suffix(')')).expect("the tiers");
+    let tiers: Vec<&str> = tiers.split(' ').collect();
+    assert_eq!(scenario_mistakes(&page.1, &files, &tiers), Vec::<String>::new());
+    for (right, wrong) in [
+        ("| done | system | `the_only_core_sleeps", "| done | system | `the_only_cat_sleeps"),
+        ("| done | browser, sim | `\"a duplicated tab", "| done | browser, sim | `\"a duplicated cat"),
+        ("| not yet | |", "| done | |"),
+        ("| not yet | |", "| perhaps | |"),
+        ("| done | model | `after_a_freeze", "| not yet | model | `after_a_freeze"),
+        ("| system, topologies |", "| system, topology |"),
+        ("| 44 |", "| 45 |"),
+    ] {
+        let page = page.1.replacen(right, wrong, 1);
+        assert_eq!(scenario_mistakes(&page, &files, &tiers).len(), 1, "{wrong}");
+    }
 }
 
 /// Whoever follows the README has a signing key in the clone, which must not be added to it.
