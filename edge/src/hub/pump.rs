@@ -119,7 +119,7 @@ impl Hub {
         let (here, asked) = (stay.room, stay.level);
         let Showing::Yes(show) = &mut stay.showing else { return };
         let Some((room, view)) = self.rooms.shown(here) else { return };
-        tell_freshness(room, show, encoding, frames);
+        let revived = tell_freshness((room, view), show, encoding, frames);
         let seen = match asked.unwrap_or(room.level()) {
             Level::Members => look((room, view), show, encoding, &mut self.counts.reconnects),
             Level::Count => look_at_number((room, view), show, encoding, &mut self.counts.reconnects),
@@ -130,7 +130,7 @@ impl Hub {
             Look::Ask(cursor) => {
                 if self.rooms.catch_up(here, &cursor, cx.now) {
                     show.catching_up = true;
-                    return;
+                    return frames.extend(revived);
                 }
                 show.receiver.asked();
                 let Some((room, view)) = self.rooms.shown(here) else { return };
@@ -140,19 +140,36 @@ impl Hub {
                 }
             }
         }
+        frames.extend(revived);
     }
 }
 
+/// Tells of regions that are not live; what is to be told of those that are again is handed back. That goes behind the
+/// list, and waits with what waits for the next flush: whoever holds members of whom nobody has told yet removes them
+/// at that word.
+///
 /// Regions are live unless told otherwise: who is new is told only of those that are not.
-fn tell_freshness(room: &mut Room, show: &mut Show, encoding: Encoding, frames: &mut Vec<Bytes>) {
+fn tell_freshness(
+    (room, view): (&mut Room, &View),
+    show: &mut Show,
+    encoding: Encoding,
+    frames: &mut Vec<Bytes>,
+) -> Vec<Bytes> {
     if show.fresh_seen == room.fresh_version {
-        return;
+        return Vec::new();
     }
     let is_new = show.fresh_seen == 0;
+    let all_live = room.fresh.iter().all(|fresh| fresh.freshness == Freshness::Live);
+    if all_live && matches!(show.receiver.next(view), Next::Shared { from, .. } if from >= room.flushed.at())
+    {
+        return Vec::new();
+    }
     let unseen = room.fresh.iter_mut().filter(|fresh| fresh.version > show.fresh_seen);
-    let told = unseen.filter(|fresh| !is_new || fresh.freshness != Freshness::Live);
-    frames.extend(told.map(|fresh| fresh.frame(&room.name, encoding)));
+    let (live, others): (Vec<_>, Vec<_>) = unseen.partition(|fresh| fresh.freshness == Freshness::Live);
+    frames.extend(others.into_iter().map(|fresh| fresh.frame(&room.name, encoding)));
     show.fresh_seen = room.fresh_version;
+    let live = live.into_iter().filter(|_| !is_new);
+    live.map(|fresh| fresh.frame(&room.name, encoding)).collect()
 }
 
 fn look(

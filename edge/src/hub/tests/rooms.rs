@@ -245,6 +245,25 @@ fn a_short_break_of_the_watch_shows_nobody_anything_a_long_one_is_stale() {
 }
 
 #[test]
+fn that_a_region_is_live_is_told_after_what_the_list_has_missed() {
+    let (mut world, key, _) = settled(&["a"]);
+    world.region_event("r", RegionEvent::Freshness(Freshness::Stale { since: StoreTime(5) }));
+    assert_eq!(kinds(&world.frames(key)), ["freshness"]);
+    world.commit("r", &["b"], &[]);
+    world.commit("r", &["c"], &[]);
+    world.region_event("r", RegionEvent::Freshness(Freshness::Live));
+    world.pass_ms(1_000);
+    let frames = world.frames(key);
+    assert_eq!(kinds(&frames).last(), Some(&"freshness"), "{frames:?}");
+    assert_eq!(frames.last().unwrap()["state"], "live");
+    assert_eq!(kinds(&frames).iter().filter(|kind| **kind == "freshness").count(), 1);
+
+    world.region_event("r", RegionEvent::Freshness(Freshness::Stale { since: StoreTime(5) }));
+    world.region_event("r", RegionEvent::Freshness(Freshness::Live));
+    assert_eq!(world.frames(key).last().unwrap()["state"], "live", "nothing was missed: told at once");
+}
+
+#[test]
 fn a_slow_reader_catches_up_in_one_frame() {
     let (mut world, key, _) = settled(&["a"]);
     world.clients.get_mut(&key).unwrap().stalled = true;
