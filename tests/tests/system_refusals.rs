@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 const REFUSED: usize = 10_000;
-/// Handshakes of one transport, and joins of one connection: below what is a flood.
-const PER_TRANSPORT: usize = 80;
+/// Handshakes in a row, and joins of one connection: below what is a flood.
+const PER_PORTION: usize = 80;
 /// Connections at once.
 const AT_ONCE: usize = 25;
 /// Both processes together: pages that an allocator keeps, of which there are no more after the second round.
@@ -87,7 +87,7 @@ impl Stage {
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
         let mut running = JoinSet::new();
-        for _ in 0..REFUSED / PER_TRANSPORT {
+        for _ in 0..REFUSED / PER_PORTION {
             if running.len() == AT_ONCE {
                 running.join_next().await.context("one runs")???;
             }
@@ -108,7 +108,7 @@ const LONG: Timers = Timers {
     edge_lost: Duration::from_secs(20),
 };
 
-/// Each for another reason, over one transport.
+/// Each for another reason, over a transport of its own: a refusal is the last that is said.
 async fn refused_handshakes(url: String) -> anyhow::Result<()> {
     let good = Raw::handshake("");
     let bad = [
@@ -118,9 +118,8 @@ async fn refused_handshakes(url: String) -> anyhow::Result<()> {
         (Raw::handshake("Sec-WebSocket-Protocol: mqtt\r\n"), 400),
         (Raw::handshake("Origin: https://elsewhere.example\r\n"), 403),
     ];
-    let mut raw = Raw::connect(&url).await?;
-    for (request, status) in bad.iter().cycle().take(PER_TRANSPORT) {
-        let answer = raw.request(request).await?;
+    for (request, status) in bad.iter().cycle().take(PER_PORTION) {
+        let answer = Raw::connect(&url).await?.request(request).await?;
         anyhow::ensure!(answer == *status, "{answer} instead of {status} to {request}");
     }
     Ok(())
@@ -129,7 +128,7 @@ async fn refused_handshakes(url: String) -> anyhow::Result<()> {
 /// Half of them by the core, for an attempt that is behind; half by the edge, for a token of another room.
 async fn refused_joins(url: String, tokens: [String; 2]) -> anyhow::Result<()> {
     let mut raw = Raw::open(&url).await?;
-    for (token, code) in tokens.iter().zip(["stale_generation", "forbidden"]).cycle().take(PER_TRANSPORT) {
+    for (token, code) in tokens.iter().zip(["stale_generation", "forbidden"]).cycle().take(PER_PORTION) {
         let join = json!({"t": "join", "room": ROOM, "token": token, "session": SESSION, "generation": 1});
         raw.write(&frame(0x81, join.to_string().as_bytes())).await?;
         let answer = loop {
