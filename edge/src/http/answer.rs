@@ -35,7 +35,7 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body>
 /// Ends the transport with an answer that opens no WebSocket: whoever comes takes one of few places until then.
 pub(super) fn last(mut response: Response<Body>) -> Response<Body> {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().append(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -122,6 +122,9 @@ mod tests {
         let response = refusal(Refused::NotAnUpgrade);
         assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
         assert_eq!(response.headers()["sec-websocket-version"], "13");
+        let response = last(response);
+        let said: Vec<_> = response.headers().get_all(CONNECTION).iter().collect();
+        assert_eq!(said, ["upgrade", "close"], "what it is to do, and that it ends");
     }
 
     #[test]
