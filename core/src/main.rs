@@ -15,7 +15,7 @@ use presence_core::store::redis::{RedisRefusal, RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
 use presence_runtime::config::render;
-use presence_runtime::descriptors::{self, Places};
+use presence_runtime::descriptors::{self, Budget};
 use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
@@ -104,7 +104,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         admin: Some(configuration.admin),
         region,
         name: configuration.name,
-        connections_max: descriptors::places(Places {
+        connections_max: descriptors::budget(Budget {
             connections: usize::try_from(configuration.connections_max)?,
             arriving: 0,
         })

@@ -19,7 +19,7 @@ pub fn raise() {
 
 /// How many connections a listener may take, and what goes before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct Budget {
     /// Connections at once.
     pub connections: usize,
     /// Transports at once that are none yet.
@@ -30,23 +30,23 @@ pub struct Places {
 /// that whoever comes beyond is told so: without a descriptor nobody can be. Some stay for the store, cores and files.
 /// Says so if connections are fewer than wanted, as a warning if they are few.
 #[must_use]
-pub fn places(wanted: Places) -> Places {
-    let places = getrlimit(Resource::Nofile).current.map_or(wanted, |limit| leaves(limit, wanted));
-    let (most, wanted) = (places.connections, wanted.connections);
+pub fn budget(wanted: Budget) -> Budget {
+    let budget = getrlimit(Resource::Nofile).current.map_or(wanted, |limit| leaves(limit, wanted));
+    let (most, wanted) = (budget.connections, wanted.connections);
     if most < wanted.min(CONNECTIONS_FEW) {
         tracing::warn!(wanted, "open files are limited (ulimit -n): at most {most} connections");
     } else if most < wanted {
         tracing::info!(wanted, "open files are limited (ulimit -n): at most {most} connections");
     }
-    places
+    budget
 }
 
 /// What a limit of descriptors leaves.
-fn leaves(limit: u64, wanted: Places) -> Places {
+fn leaves(limit: u64, wanted: Budget) -> Budget {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let left = limit - DESCRIPTORS_KEPT.min(limit / 4);
     let arriving = wanted.arriving.min(left / 4);
-    Places { connections: wanted.connections.min(left - arriving).max(1), arriving }
+    Budget { connections: wanted.connections.min(left - arriving).max(1), arriving }
 }
 
 #[cfg(test)]
@@ -56,8 +56,8 @@ mod tests {
     #[test]
     fn some_descriptors_are_kept_and_some_left() {
         let leaves = |limit, connections, arriving| {
-            let places = leaves(limit, Places { connections, arriving });
-            (places.connections, places.arriving)
+            let Budget { connections, arriving } = leaves(limit, Budget { connections, arriving });
+            (connections, arriving)
         };
         let most = [0, 1, 120, 1_024, 65_536].map(|limit| leaves(limit, usize::MAX, 0));
         assert_eq!(most, [(1, 0), (1, 0), (90, 0), (768, 0), (65_280, 0)]);

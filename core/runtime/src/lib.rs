@@ -14,7 +14,7 @@
 //! | [`telemetry`] | logs on standard error, a registry of metrics | [`telemetry::install`], [`telemetry::Metrics`] |
 //! | [`reload`] | files that may change under a running process | [`reload::Files`] |
 //! | [`json`] | JSON that is read everywhere | [`json::is_read_everywhere`] |
-//! | [`descriptors`] | how many connections this process may have | [`descriptors::raise`], [`descriptors::places`] |
+//! | [`descriptors`] | how many connections this process may have | [`descriptors::raise`], [`descriptors::budget`] |
 //! | [`exposure`] | loopback only, unless protected | [`exposure::Guarded`] |
 //! | [`release`] | name and version of this software | [`release::release`] |
 //!

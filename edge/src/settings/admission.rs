@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use presence_runtime::config::{Checks, Kind, Loader, Setting};
-use presence_runtime::descriptors::{self, Places};
+use presence_runtime::descriptors::{self, Budget};
 
 use super::Configuration;
 use crate::admission::{AdmissionLimits, Source, Whence};
@@ -117,10 +117,10 @@ impl Configuration {
     pub fn admission_limits(&self) -> AdmissionLimits {
         let connections = usize::try_from(self.connections_max).unwrap_or(usize::MAX);
         let arriving = HANDSHAKES_MAX + SEEING_OFF_MAX;
-        let places = descriptors::places(Places { connections, arriving });
+        let budget = descriptors::budget(Budget { connections, arriving });
         AdmissionLimits {
-            connections: places.connections,
-            arriving: (places.arriving * HANDSHAKES_MAX / arriving).max(1),
+            connections: budget.connections,
+            arriving: (budget.arriving * HANDSHAKES_MAX / arriving).max(1),
             per_address: self.connections_per_address,
             handshakes_per_second: self.handshakes_per_second,
             failed_tokens_per_minute: self.failed_tokens_per_minute,
