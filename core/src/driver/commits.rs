@@ -77,17 +77,15 @@ impl Work {
     /// Goes before what may wait: it is urgent, or its grace may be running.
     fn is_pressing(&self) -> bool {
         match self {
-            Self::Join(join) => join.returns(),
+            Self::Join(_) => self.is_return(),
             Self::Update { .. } => false,
             Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } | Self::Evict { .. } => true,
         }
     }
-}
 
-impl JoinWork {
-    /// Whether the session was there before, as its edge knows or it says itself.
-    fn returns(&self) -> bool {
-        self.join.rejoin.is_some() || is_return(self.join.generation)
+    /// A session that was there before, as its edge knows or it says itself, wants in again.
+    fn is_return(&self) -> bool {
+        matches!(self, Self::Join(work) if work.join.rejoin.is_some() || is_return(work.join.generation))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use presence_model::id::UserId;
 use presence_model::time::Mono;
 
-use super::{Stage, Waiting, Work};
+use super::{Stage, Waiting};
 use crate::limits::COMMIT_MEMBERS_MAX;
 
 #[derive(Debug, Default)]
@@ -13,31 +13,31 @@ pub(super) struct Queue {
     /// Those whose time runs, and all that was begun already.
     pressing: VecDeque<Waiting>,
     patient: VecDeque<Waiting>,
-    /// Of whom something waits in either line.
+    /// Of whom something waits that others have to know of.
     users: BTreeMap<UserId, OfUser>,
     pub(super) stage: Stage,
     /// Nothing is read before: the store could not be reached.
     pub(super) not_before: Option<Mono>,
 }
 
-/// How much of one user waits.
+/// What others have to know of one user.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OfUser {
+    /// How much waits in the patient line.
     patient: usize,
-    /// Joins of sessions that were there before.
+    /// Joins that press: of sessions that were there before.
     returns: usize,
-    other: usize,
 }
 
 impl Queue {
     /// One more. Whatever a user wanted before comes before it.
     pub(super) fn push(&mut self, waiting: Waiting) {
-        let of_user = self.users.entry(waiting.user.clone()).or_default();
-        if waiting.work.is_pressing() && of_user.patient == 0 {
-            of_user.count(&waiting.work);
+        let is_behind = self.users.get(&waiting.user).is_some_and(|of_user| of_user.patient > 0);
+        if waiting.work.is_pressing() && !is_behind {
+            self.count(&waiting);
             self.pressing.push_back(waiting);
         } else {
-            of_user.patient += 1;
+            self.users.entry(waiting.user.clone()).or_default().patient += 1;
             self.patient.push_back(waiting);
         }
     }
@@ -45,8 +45,15 @@ impl Queue {
     /// Puts back what was begun, in the order it had: before everything else.
     pub(super) fn put_back(&mut self, begun: Vec<Waiting>) {
         for waiting in begun.into_iter().rev() {
-            self.users.entry(waiting.user.clone()).or_default().count(&waiting.work);
+            self.count(&waiting);
             self.pressing.push_front(waiting);
+        }
+    }
+
+    /// Notes one more of the pressing line.
+    fn count(&mut self, waiting: &Waiting) {
+        if waiting.work.is_return() {
+            self.users.entry(waiting.user.clone()).or_default().returns += 1;
         }
     }
 
@@ -58,10 +65,10 @@ impl Queue {
         take(&mut self.patient, &mut taken, &mut batch);
         for (place, waiting) in batch.iter().enumerate() {
             let Some(of_user) = self.users.get_mut(&waiting.user) else { continue };
-            if place < pressing {
-                of_user.uncount(&waiting.work);
-            } else {
+            if place >= pressing {
                 of_user.patient -= 1;
+            } else if waiting.work.is_return() {
+                of_user.returns -= 1;
             }
             if *of_user == OfUser::default() {
                 self.users.remove(&waiting.user);
@@ -92,28 +99,6 @@ impl Queue {
     }
 }
 
-impl OfUser {
-    fn count(&mut self, work: &Work) {
-        *self.of(work) += 1;
-    }
-
-    fn uncount(&mut self, work: &Work) {
-        *self.of(work) -= 1;
-    }
-
-    fn of(&mut self, work: &Work) -> &mut usize {
-        match work {
-            Work::Join(join) if join.returns() => &mut self.returns,
-            Work::Join(_)
-            | Work::Update { .. }
-            | Work::Leave { .. }
-            | Work::Abandon { .. }
-            | Work::Expire { .. }
-            | Work::Evict { .. } => &mut self.other,
-        }
-    }
-}
-
 /// Takes the first of each user who is not in the batch yet.
 fn take(line: &mut VecDeque<Waiting>, taken: &mut BTreeSet<UserId>, batch: &mut Vec<Waiting>) {
     let mut passed = VecDeque::new();
@@ -139,7 +124,7 @@ mod tests {
 
     use super::*;
     use crate::driver::LinkKey;
-    use crate::driver::commits::FoundBy;
+    use crate::driver::commits::{FoundBy, Work};
 
     fn user(name: &str) -> UserId {
         UserId::new(name).unwrap()
