@@ -25,7 +25,7 @@ pub(crate) use self::mailbox::Mailbox;
 use crate::http::Places;
 use crate::hub::{ConnEnd, Unreadable};
 use crate::limits::{CLOSE_WITHIN, HEARD_EVERY, WRITE_WITHIN};
-use crate::protocol::{ClientMessage, CloseCode, Encoding};
+use crate::protocol::{ClientMessage, CloseCode, Encoding, json, proto};
 use crate::ws::{Event, ReadEnd, Socket};
 
 /// What all connections share.
@@ -155,12 +155,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         let what = match ready!(self.socket.poll_event(cx)) {
             Ok(Event::Text(text)) => match self.encoding {
-                Encoding::Json => self.read(text.as_bytes()),
+                Encoding::Json => self.read(json::parse(&text)),
                 Encoding::Proto => wrong_kind("binary"),
             },
             Ok(Event::Binary(bytes)) => match self.encoding {
                 Encoding::Json => wrong_kind("text"),
-                Encoding::Proto => self.read(&bytes),
+                Encoding::Proto => self.read(proto::parse(&bytes)),
             },
             Ok(Event::Part | Event::Ping(_) | Event::Pong) => match self.hear() {
                 Some(what) => what,
@@ -189,9 +189,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Some(What::Heard)
     }
 
-    fn read(&mut self, message: &[u8]) -> What {
+    fn read(&mut self, message: Result<ClientMessage, Unreadable>) -> What {
         self.heard = self.shared.clock.now();
-        match self.encoding.read(message) {
+        match message {
             Ok(message) => {
                 let verified = verify(&self.shared.verifier, &message);
                 if matches!(verified, Some(Err(_))) && !self.may_fail() {

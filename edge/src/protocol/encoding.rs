@@ -6,8 +6,7 @@ use presence_model::id::{RoomId, UserId};
 use presence_model::profile::Member;
 use presence_model::view::{Sample, ViewDelta, ViewRevision};
 
-use super::{ClientMessage, Payload, ServerMessage, json, proto};
-use crate::hub::Unreadable;
+use super::{Payload, ServerMessage, json, proto};
 
 /// A subprotocol: the same messages, written differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -29,17 +28,6 @@ impl Encoding {
         match self {
             Self::Json => "presence.v1.json",
             Self::Proto => "presence.v1.proto",
-        }
-    }
-
-    /// Reads what a client sent, in a message of the right kind: UTF-8 for [`Encoding::Json`].
-    ///
-    /// # Errors
-    /// [`Unreadable`], the same in each encoding.
-    pub fn read(self, message: &[u8]) -> Result<ClientMessage, Unreadable> {
-        match self {
-            Self::Json => json::parse_bytes(message),
-            Self::Proto => proto::parse(message),
         }
     }
 

@@ -3,5 +3,5 @@
 mod parse;
 mod write;
 
-pub use parse::{parse, parse_bytes};
+pub use parse::parse;
 pub use write::{SnapshotWriter, count, delta, message};

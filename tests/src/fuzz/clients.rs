@@ -13,7 +13,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 pub(super) fn run_json(bytes: &[u8]) {
-    if let Ok(message) = json::parse_bytes(bytes) {
+    if let Ok(text) = str::from_utf8(bytes)
+        && let Ok(message) = json::parse(text)
+    {
         check(&message);
     }
 }

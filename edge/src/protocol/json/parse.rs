@@ -26,20 +26,9 @@ use crate::protocol::{ClientMessage, CloseCode, JoinMessage, Since};
 /// [`Unreadable::Error`] with the room it names, if it names one.
 pub fn parse(text: &str) -> Result<ClientMessage, Unreadable> {
     fields::bounded(text.len())?;
-    let fields: Fields<'_> = serde_json::from_str(text).map_err(|_| no_object())?;
+    let fields: Fields<'_> = serde_json::from_str(text)
+        .map_err(|_| Unreadable::Fatal(CloseCode::Malformed, "not a JSON object".to_owned()))?;
     fields.read().map_err(|refusal| refusal.about(fields.room().ok()))
-}
-
-/// The same of bytes that are not known to be text.
-///
-/// # Errors
-/// As [`parse`]; what is not UTF-8 is no JSON object.
-pub fn parse_bytes(bytes: &[u8]) -> Result<ClientMessage, Unreadable> {
-    parse(std::str::from_utf8(bytes).map_err(|_| no_object())?)
-}
-
-fn no_object() -> Unreadable {
-    Unreadable::Fatal(CloseCode::Malformed, "not a JSON object".to_owned())
 }
 
 /// The fields we know, each still as its JSON text: so that a bad field can be told with its room,
