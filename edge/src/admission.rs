@@ -19,6 +19,7 @@ use hashbrown::hash_map::Entry;
 use presence_model::crowd::{Crowd, Window};
 use presence_model::gate::{Gate, Rate};
 use presence_model::time::Mono;
+use presence_runtime::telemetry::Seldom;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -108,6 +109,7 @@ pub(crate) struct Admission {
     limits: AdmissionLimits,
     places: Arc<Semaphore>,
     state: Mutex<State>,
+    crowded: Seldom<1>,
 }
 
 #[derive(Debug)]
@@ -121,8 +123,6 @@ struct State {
     /// When it was last logged that somebody was turned away.
     told: Option<Mono>,
     untold: [u64; Cause::ALL.len()],
-    /// When it was last logged that clients have to wait.
-    crowded: Option<Mono>,
 }
 
 impl Admission {
@@ -136,9 +136,13 @@ impl Admission {
             failed: Failed::new(seed),
             told: None,
             untold: Default::default(),
-            crowded: None,
         };
-        Self { places: Arc::new(Semaphore::new(limits.connections)), state: Mutex::new(state), limits }
+        Self {
+            places: Arc::new(Semaphore::new(limits.connections)),
+            state: Mutex::new(state),
+            crowded: Seldom::new(TURNED_AWAY_TOLD_EVERY),
+            limits,
+        }
     }
 
     /// A transport from this address; none: there is no limit for it.
@@ -194,9 +198,7 @@ impl Admission {
 
     /// Whoever comes has to wait: as many transports as may be are not WebSockets yet.
     pub(crate) fn crowded(&self, now: Mono) {
-        let mut state = self.lock();
-        if state.crowded.is_none_or(|told| now.since(told) >= TURNED_AWAY_TOLD_EVERY) {
-            state.crowded = Some(now);
+        if self.crowded.is_due(0, now) {
             tracing::warn!("clients wait to be accepted: too many transports are no WebSockets yet");
         }
     }

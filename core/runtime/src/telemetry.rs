@@ -6,4 +6,4 @@ mod seldom;
 
 pub use self::logs::{BadFilter, LogFlags, LogFormat, install};
 pub use self::metrics::Metrics;
-pub(crate) use self::seldom::Seldom;
+pub use self::seldom::Seldom;

@@ -7,18 +7,20 @@ use presence_model::time::Mono;
 
 /// Of `N` kinds of things each is due once in a span.
 #[derive(Debug)]
-pub(crate) struct Seldom<const N: usize> {
+pub struct Seldom<const N: usize> {
     every: Duration,
     said: Mutex<[Option<Mono>; N]>,
 }
 
 impl<const N: usize> Seldom<N> {
-    pub(crate) fn new(every: Duration) -> Self {
+    /// Nothing was said yet.
+    #[must_use]
+    pub fn new(every: Duration) -> Self {
         Self { every, said: Mutex::new([None; N]) }
     }
 
     /// Whether this kind is to be said now, which is then taken as done.
-    pub(crate) fn is_due(&self, kind: usize, now: Mono) -> bool {
+    pub fn is_due(&self, kind: usize, now: Mono) -> bool {
         // A panic in between leaves nothing half done.
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let last = &mut said[kind];
