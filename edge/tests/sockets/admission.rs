@@ -1,86 +1,24 @@
 //! Who may come in, as a client meets it at the socket: limits at, below and above them, and where clients come from.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by it")]
-
 use std::time::Duration;
 
 use presence_edge::limits::HANDSHAKE_WITHIN;
-use presence_edge::settings::{AdmissionLimits, Origins, Settings, Source, Whence};
-use presence_edge::start::{Deps, Running, start};
-use presence_model::id::{EdgeName, RegionId};
-use presence_model::timing::{Timings, TimingsGiven};
+use presence_edge::settings::{AdmissionLimits, Settings, Source, Whence};
 use presence_runtime::clock::Clock;
-use presence_runtime::network::{Network, Stream};
-use presence_runtime::shutdown::Shutdown;
-use presence_runtime::telemetry::Metrics;
-use presence_runtime::tokens::{GeneratedKeys, KeySet, Verifier};
+use presence_runtime::network::Stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::stage::{self, Edge, handshake, settings, within};
 
 const LIMITS: AdmissionLimits =
     AdmissionLimits { per_address: Some(2), handshakes_per_second: 1_000, ..AdmissionLimits::of(100) };
 
-struct Edge {
-    running: Running,
-    metrics: Metrics,
-    _shutdown: Shutdown,
-}
-
 fn edge(limits: AdmissionLimits, source: Source, trusted: &[&str]) -> Edge {
-    let settings = Settings {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        admin: None,
-        cores: vec!["http://127.0.0.1:1".to_owned()],
-        region: RegionId::new("local").unwrap(),
-        edge: EdgeName::new("edge-1").unwrap(),
-        timings: Timings::derive(TimingsGiven::default()).unwrap(),
-        origins: Origins::Any,
-        list_members: 5_000,
-        limits,
-        whence: Whence { source, trusted: trusted.iter().map(|net| net.parse().unwrap()).collect() },
-        seed: 7,
-    };
-    let (shutdown, metrics) = (Shutdown::new(), Metrics::new());
-    let keys = KeySet::parse(GeneratedKeys::from_seed([7; 32]).jwks().as_bytes()).unwrap();
-    let deps = Deps {
-        clock: Clock::system(),
-        network: Network::tcp(),
-        metrics: metrics.clone(),
-        tls: None,
-        verifier: Verifier::new(keys),
-        shutdown: shutdown.clone(),
-        extra: None,
-        observer: None,
-    };
-    Edge { running: start(settings, deps).unwrap(), metrics, _shutdown: shutdown }
-}
-
-fn handshake(more: &str) -> String {
-    format!(
-        "GET /v1/ws HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
-    )
+    let whence = Whence { source, trusted: trusted.iter().map(|net| net.parse().unwrap()).collect() };
+    stage::edge(Settings { limits, whence, ..settings() }, Clock::system(), None).unwrap()
 }
 
 impl Edge {
-    async fn connect(&self) -> Stream {
-        Network::tcp().connect(&self.running.listen.to_string()).await.unwrap()
-    }
-
-    /// Says this; the status of the answer, its head, and the transport. 0: none came.
-    async fn say(&self, bytes: &[u8]) -> (u16, String, Stream) {
-        let mut stream = self.connect().await;
-        let _ = stream.write_all(bytes).await;
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            match stream.read_u8().await {
-                Ok(byte) => head.push(byte),
-                Err(_) => return (0, String::new(), stream),
-            }
-        }
-        let head = String::from_utf8(head).unwrap();
-        (head[9..12].parse().unwrap(), head, stream)
-    }
-
     async fn ask(&self, more: &str) -> (u16, String, Stream) {
         self.say(handshake(more).as_bytes()).await
     }
@@ -96,10 +34,6 @@ impl Edge {
         let text = self.metrics.encode();
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("in time")
 }
 
 fn retry_after(head: &str) -> Option<u64> {

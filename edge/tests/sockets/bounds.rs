@@ -1,72 +1,30 @@
 //! Bounds of requests, as whoever makes them meets them: below, at and above.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by it")]
-
 use std::time::Duration;
 
 use presence_edge::limits::{
     HANDSHAKES_MAX, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX, TURNING_AWAY_MAX,
 };
-use presence_edge::settings::{AdmissionLimits, Origins, Settings, Source, Whence};
-use presence_edge::start::{Deps, Running, start};
-use presence_model::id::{EdgeName, RegionId};
-use presence_model::timing::{Timings, TimingsGiven};
+use presence_edge::settings::{AdmissionLimits, Settings};
 use presence_runtime::clock::{Clock, ManualClock};
-use presence_runtime::network::{Network, Stream};
-use presence_runtime::shutdown::Shutdown;
-use presence_runtime::telemetry::Metrics;
-use presence_runtime::tokens::{GeneratedKeys, KeySet, Verifier};
+use presence_runtime::network::Stream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::stage::{self, Edge, handshake, read_head, settings, within};
 
 const SCRIPT: &str = "GET /presence.js HTTP/1.1\r\nHost: edge\r\n";
 
-struct Edge {
-    running: Running,
-    hand: ManualClock,
-    _shutdown: Shutdown,
+fn edge_by_hand(connections: usize) -> (Edge, ManualClock) {
+    let limits = AdmissionLimits { handshakes_per_second: 10_000, ..AdmissionLimits::of(connections) };
+    let (clock, hand) = Clock::manual();
+    (stage::edge(Settings { limits, ..settings() }, clock, None).unwrap(), hand)
 }
 
 fn edge(connections: usize) -> Edge {
-    let settings = Settings {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        admin: None,
-        cores: vec!["http://127.0.0.1:1".to_owned()],
-        region: RegionId::new("local").unwrap(),
-        edge: EdgeName::new("edge-1").unwrap(),
-        timings: Timings::derive(TimingsGiven::default()).unwrap(),
-        origins: Origins::Any,
-        list_members: 5_000,
-        limits: AdmissionLimits { handshakes_per_second: 10_000, ..AdmissionLimits::of(connections) },
-        whence: Whence { source: Source::Peer, trusted: Vec::new() },
-        seed: 7,
-    };
-    let ((clock, hand), shutdown) = (Clock::manual(), Shutdown::new());
-    let keys = KeySet::parse(GeneratedKeys::from_seed([7; 32]).jwks().as_bytes()).unwrap();
-    let deps = Deps {
-        clock,
-        network: Network::tcp(),
-        metrics: Metrics::new(),
-        tls: None,
-        verifier: Verifier::new(keys),
-        shutdown: shutdown.clone(),
-        extra: None,
-        observer: None,
-    };
-    Edge { running: start(settings, deps).unwrap(), hand, _shutdown: shutdown }
-}
-
-fn handshake(more: &str) -> String {
-    format!(
-        "GET /v1/ws HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
-    )
+    edge_by_hand(connections).0
 }
 
 impl Edge {
-    async fn connect(&self) -> Stream {
-        Network::tcp().connect(&self.running.listen.to_string()).await.unwrap()
-    }
-
     /// A transport that has begun to ask: who has said nothing makes room for others.
     async fn begin(&self) -> Stream {
         let mut stream = self.connect().await;
@@ -78,22 +36,11 @@ impl Edge {
 /// Asks over a transport; the status of the answer, of which the body is read. 0: none came.
 async fn ask(stream: &mut Stream, request: &str) -> u16 {
     let _ = stream.write_all(request.as_bytes()).await;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return 0,
-        }
-    }
-    let head = String::from_utf8(head).unwrap();
+    let (status, head) = read_head(stream).await;
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
     stream.read_exact(&mut body).await.unwrap();
-    head[9..12].parse().unwrap()
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("in time")
+    status
 }
 
 #[tokio::test]
@@ -165,7 +112,7 @@ async fn so_many_pages_are_seen_off_at_once_and_the_next_one_sees_the_status() {
 #[tokio::test]
 async fn a_transport_that_is_no_websocket_lasts_so_long_and_no_longer() {
     within(async {
-        let edge = edge(10);
+        let (edge, hand) = edge_by_hand(10);
         let (mut in_time, mut late) = (edge.connect().await, edge.connect().await);
         let mut websocket = edge.connect().await;
         assert_eq!(ask(&mut websocket, &handshake("")).await, 101);
@@ -173,14 +120,14 @@ async fn a_transport_that_is_no_websocket_lasts_so_long_and_no_longer() {
             slow.write_all(SCRIPT.as_bytes()).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        edge.hand.advance(REQUESTS_WITHIN - Duration::from_millis(1));
+        hand.advance(REQUESTS_WITHIN - Duration::from_millis(1));
         assert_eq!(ask(&mut in_time, "\r\n").await, 200, "below");
         assert_eq!(
             ask(&mut in_time, &format!("{SCRIPT}\r\n")).await,
             0,
             "one request, and its place is free"
         );
-        edge.hand.advance(Duration::from_millis(1));
+        hand.advance(Duration::from_millis(1));
         assert_eq!(ask(&mut late, "\r\n").await, 0, "at the limit");
     })
     .await;
