@@ -3,10 +3,10 @@
 import ipaddress
 import math
 import re
+import tomllib
 
 import pytest
-import tomllib
-from conftest import RELEASE, NAMESPACE, objects_of, one, pods_of, rendered, template, values_named
+from chart import CHART, NAMESPACE, RELEASE, helm, objects_of, one, pods_of, rendered, template, values_named
 
 # Secrets of operators end in these words; a ConfigMap may name files of such names only.
 SECRET = re.compile(r"(?i)(password|secret|token|key)\s*=\s*\"(?!/)")
@@ -97,7 +97,9 @@ def test_selectors_find_the_pods_of_one_component_and_no_others(objects):
             "NetworkPolicy": lambda spec: spec["podSelector"]["matchLabels"],
         }.get(each["kind"])
         if selector:
-            matched = {labels["app.kubernetes.io/component"] for labels in pods.values() if selects(selector(each["spec"]), labels)}
+            matched = {
+                labels["app.kubernetes.io/component"] for labels in pods.values() if selects(selector(each["spec"]), labels)
+            }
             assert matched == {component}, each["metadata"]["name"]
 
 
@@ -116,7 +118,10 @@ def test_ports_are_those_of_the_configuration(objects):
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         config = config_of(objects, component)
         main = "grpc" if component == "core" else "listen"
-        listens = {name: config[key].rsplit(":", 1) for name, key in [("grpc" if component == "core" else "ws", main), ("admin", "admin")]}
+        listens = {
+            name: config[key].rsplit(":", 1)
+            for name, key in [("grpc" if component == "core" else "ws", main), ("admin", "admin")]
+        }
         assert {name: int(port) for name, (_, port) in listens.items()} == ports
         for host, _ in listens.values():
             assert ipaddress.ip_address(host.strip("[]")).is_unspecified
@@ -191,7 +196,9 @@ def test_policies_let_edges_reach_cores_and_the_scraper_metrics():
     rules = {rule["ports"][0]["port"]: rule for rule in core["spec"]["ingress"]}
     assert any(selects(peer["podSelector"]["matchLabels"], edges) for peer in rules["grpc"]["from"])
     assert rules["admin"]["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
-    assert "from" not in {rule["ports"][0]["port"]: rule for rule in one(objects, "NetworkPolicy", "-edge")["spec"]["ingress"]}["ws"]
+    assert (
+        "from" not in {rule["ports"][0]["port"]: rule for rule in one(objects, "NetworkPolicy", "-edge")["spec"]["ingress"]}["ws"]
+    )
 
 
 def test_the_scraper_finds_each_component_once(objects):
@@ -280,8 +287,6 @@ def test_a_digest_counts_and_the_tag_does_not():
 
 
 def test_names_fit_whatever_the_release_is_called():
-    from conftest import CHART, helm
-
     for release in "r" * 53, "presence":
         done = helm("template", release, CHART, values=values_named("certmanager").read_text())
         assert done.returncode == 0, done.stderr
@@ -323,8 +328,17 @@ def test_settings_of_ones_own_keep_their_types():
         "cert_file": "/etc/presence/store-tls/tls.crt", "key_file": "/etc/presence/store-tls/tls.key",
     }  # fmt: skip
     odd = 'edge: { config: { text: "a\\"b\\\\c\\n\\u2028", big: 1000000, half: 0.5, "off": false, list: [1, "x"], table: { deep: { x: 1 } } } }\n'
-    done = template(values_named("minimal").read_text().replace("edge: { insecure: true }", odd.replace("edge: {", "edge: { insecure: true,")))
+    done = template(
+        values_named("minimal").read_text().replace("edge: { insecure: true }", odd.replace("edge: {", "edge: { insecure: true,"))
+    )
     assert done.returncode == 0, done.stderr
     edge = config_of(objects_of(done.stdout), "edge")
-    expected = {"text": 'a"b\\c\n\u2028', "big": 1_000_000, "half": 0.5, "off": False, "list": [1, "x"], "table": {"deep": {"x": 1}}}
+    expected = {
+        "text": 'a"b\\c\n\u2028',
+        "big": 1_000_000,
+        "half": 0.5,
+        "off": False,
+        "list": [1, "x"],
+        "table": {"deep": {"x": 1}},
+    }
     assert {key: edge[key] for key in expected} == expected and isinstance(edge["big"], int)

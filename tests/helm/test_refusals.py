@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from conftest import template, values_named
+from chart import template, values_named
 
 # A change of values that held, and words of the sentence.
 WRONG = [
@@ -108,7 +108,5 @@ def test_all_mistakes_are_told_at_once(version):
 @pytest.mark.parametrize("component", ["core", "edge"])
 def test_the_time_to_end_is_taken_at_its_bound(component):
     least = {"core": 25, "edge": 50}[component]
-    values = changed(
-        yaml.safe_load(values_named("minimal").read_text()), {component: {"terminationGracePeriodSeconds": least}}
-    )
+    values = changed(yaml.safe_load(values_named("minimal").read_text()), {component: {"terminationGracePeriodSeconds": least}})
     assert template(yaml.safe_dump(values)).returncode == 0

@@ -8,7 +8,7 @@ import subprocess
 import kubernetes_validate
 import pytest
 import yaml
-from conftest import CHART, VALUES, helm, objects_of, one, rendered, template, values_named
+from chart import CHART, VALUES, helm, objects_of, one, rendered, template, values_named
 
 # The oldest that the chart is for, and the newest whose schemas there are.
 KUBERNETES = ["1.30", "1.37"]
@@ -108,12 +108,17 @@ def test_the_versions_are_those_of_the_binaries():
 def test_rules_and_dashboards_are_handed_over_as_they_are(tmp_path, version):
     chart = tmp_path / "presence"
     subprocess.run(["cp", "-r", CHART, chart], check=True)
-    rules = {"groups": [{"name": "presence", "rules": [{"alert": "Gone", "expr": "up == 0", "annotations": {"text": "{{ $value }}"}}]}]}
+    rules = {
+        "groups": [{"name": "presence", "rules": [{"alert": "Gone", "expr": "up == 0", "annotations": {"text": "{{ $value }}"}}]}]
+    }
     dashboard = '{"title": "Presence", "panels": [{"title": "{{instance}}"}]}\n'
     for folder, name, text in [("rules", "played.yaml", yaml.safe_dump(rules)), ("dashboards", "played.json", dashboard)]:
         (chart / "files" / folder).mkdir(exist_ok=True)
         (chart / "files" / folder / name).write_text(text)
-    values = values_named("minimal").read_text() + "metrics: {prometheusRule: {enabled: true, labels: {a: b}}, dashboards: {enabled: true}}"
+    values = (
+        values_named("minimal").read_text()
+        + "metrics: {prometheusRule: {enabled: true, labels: {a: b}}, dashboards: {enabled: true}}"
+    )
     done = template(values, version, chart)
     assert done.returncode == 0, done.stderr
     objects = objects_of(done.stdout)

