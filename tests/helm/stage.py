@@ -167,6 +167,14 @@ def pod(stage, root, objects, component, replaced=()):
     return Process(stage, name, root, binds, command, environment, template["spec"]["terminationGracePeriodSeconds"])
 
 
+def until(holds):
+    """Asks again and again, as nothing tells when a server of others is there."""
+    ends = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < ends, f"not within {WITHIN_S} s"
+        time.sleep(0.05)
+
+
 class Server:
     """A process that is not of the chart."""
 
@@ -175,15 +183,12 @@ class Server:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, cwd=stage.folder)
         stage.processes.append(self)
-        ends = time.monotonic() + WITHIN_S
-        while time.monotonic() < ends:
-            assert self.process.poll() is None, self.log.read_text()
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            # Nothing tells when a server of others listens.
-            time.sleep(0.05)
-        raise AssertionError(self.log.read_text())
+        until(lambda: self.listens(port))
+
+    def listens(self, port):
+        assert self.process.poll() is None, self.log.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
     def kill(self):
         self.process.kill()
@@ -203,14 +208,23 @@ def redis(stage, host, *more, port=None):
     return port
 
 
-def secure_redis(stage, host):
-    """One that speaks TLS only, asks for certificates, and has a user with a password."""
-    certificate, key = stage.authority.sign(host)
+def users_of_redis(stage):
+    """Arguments for a Redis whose one user has a password and the rights that docs/redis.md names."""
     acl = stage.folder / "users.acl"
     acl.write_text(f"user default off\nuser presence on >{STORE_PASSWORD} ~presence:* +@all -@admin -@dangerous +info\n")
+    return ["--aclfile", acl]
+
+
+def plain_redis_with_users(stage, host):
+    return redis(stage, host, *users_of_redis(stage))
+
+
+def secure_redis(stage, host):
+    """One with users that speaks TLS only and asks for certificates."""
+    certificate, key = stage.authority.sign(host)
     port = free_port()
     tls = ["--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", stage.authority.pem]
-    return redis(stage, host, "--port", 0, "--tls-port", port, *tls, "--aclfile", acl, port=port)
+    return redis(stage, host, "--port", 0, "--tls-port", port, *tls, *users_of_redis(stage), port=port)
 
 
 def sentinels(stage, hosts, master):
@@ -226,6 +240,20 @@ def sentinels(stage, hosts, master):
             f"sentinel monitor {master} 127.0.0.1 {port} 2\nsentinel auth-pass {master} {STORE_PASSWORD}\n"
         )
         Server(stage, f"sentinel-{ports[-1]}", ["redis-sentinel", config], ports[-1])
+    return ports
+
+
+def cluster(stage, hosts):
+    """The masters of a Redis Cluster; gives their ports."""
+    ports = []
+    for number, host in enumerate(hosts):
+        port = free_port()
+        more = ["--cluster-enabled", "yes", "--cluster-config-file", f"nodes-{number}.conf", "--cluster-port", free_port()]
+        ports.append(redis(stage, host, *more, port=port))
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    run("redis-cli", "--cluster", "create", *addresses, "--cluster-yes")
+    for port in ports:
+        until(lambda port=port: "cluster_state:ok" in run("redis-cli", "-p", port, "cluster", "info"))
     return ports
 
 

