@@ -45,7 +45,8 @@ class Stage:
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="presence-helm-"))
         self.folder.chmod(0o755)
-        self.authority = Authority(self.folder, "authority")
+        # One for each kind of peer, so that a certificate at the wrong place is of no use.
+        self.inner, self.public, self.of_store = (Authority(self.folder, name) for name in ("inner", "public", "store"))
         self.processes, self.hosts = [], {"localhost"}
         self.secrets = self.make_secrets()
 
@@ -56,17 +57,17 @@ class Stage:
         return {
             "presence-jwks": {"jwks.json": jwks},
             "presence-store": {"password": STORE_PASSWORD, "sentinel-password": SENTINEL_PASSWORD},
-            "presence-store-tls": self.certificate("client.data"),
-            "presence-core-tls": self.certificate(name_of("core")),
-            "presence-edge-tls": self.certificate(name_of("edge")),
-            "presence-edge-core-tls": self.certificate("edge.rooms"),
-            "presence-test": {"token": self.token(ROOM), "ca.crt": self.authority.pem.read_text()},
+            "presence-store-tls": self.certificate("client.data", self.of_store),
+            "presence-core-tls": self.certificate(name_of("core"), self.inner),
+            "presence-edge-tls": self.certificate(name_of("edge"), self.public),
+            "presence-edge-core-tls": self.certificate("edge.rooms", self.inner),
+            "presence-test": {"token": self.token(ROOM), "ca.crt": self.public.pem.read_text()},
         }
 
-    def certificate(self, name):
+    def certificate(self, name, authority):
         """A secret with a certificate for that name, as cert-manager writes it."""
-        certificate, key = self.authority.sign(name)
-        return {"tls.crt": certificate.read_text(), "tls.key": key.read_text(), "ca.crt": self.authority.pem.read_text()}
+        certificate, key = authority.sign(name)
+        return {"tls.crt": certificate.read_text(), "tls.key": key.read_text(), "ca.crt": authority.pem.read_text()}
 
     def token(self, room, user=USER_NAME):
         key = self.folder / "keys" / "key.pem"
@@ -219,11 +220,11 @@ def plain_redis_with_users(stage, host):
     return redis(stage, host, *users_of_redis(stage))
 
 
-def secure_redis(stage, host):
+def secure_redis(stage, host, authority):
     """One with users that speaks TLS only and asks for certificates."""
-    certificate, key = stage.authority.sign(host)
+    certificate, key = authority.sign(host)
     port = free_port()
-    tls = ["--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", stage.authority.pem]
+    tls = ["--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", authority.pem]
     return redis(stage, host, "--port", 0, "--tls-port", port, *tls, *users_of_redis(stage), port=port)
 
 
@@ -259,7 +260,7 @@ def cluster(stage, hosts):
 
 async def joined(stage, url, user, room):
     """Joins by an edge under its own name; gives who is there once the user is."""
-    context = ssl.create_default_context(cafile=str(stage.authority.pem)) if url.startswith("wss") else None
+    context = ssl.create_default_context(cafile=str(stage.public.pem)) if url.startswith("wss") else None
     async with connect(url, host="127.0.0.1", ssl=context, subprotocols=["presence.v1.json"]) as socket:
         await socket.send(json.dumps({
             "t": "join", "room": room, "token": stage.token(room, user), "session": str(uuid.uuid4()),

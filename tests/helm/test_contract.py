@@ -6,7 +6,7 @@ import re
 import tomllib
 
 import pytest
-from chart import CHART, NAMESPACE, RELEASE, helm, objects_of, one, pods_of, rendered, template, values_named
+from chart import CHART, NAMESPACE, RELEASE, ROOT, helm, objects_of, one, pods_of, rendered, template, values_named
 
 # Secrets of operators end in these words; a ConfigMap may name files of such names only.
 SECRET = re.compile(r"(?i)(password|secret|token|key)\s*=\s*\"(?!/)")
@@ -131,6 +131,8 @@ def test_ports_are_those_of_the_configuration(objects):
         startup = container["startupProbe"]
         assert startup["periodSeconds"] * startup["failureThreshold"] >= 300
         assert all(len(name) <= 15 for name in ports)
+        exposed = next(line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("EXPOSE"))
+        assert len(set(ports.values())) == len(ports) and {str(port) for port in ports.values()} <= set(exposed.split())
 
 
 def test_services_lead_to_declared_ports_and_clients_to_no_metrics(objects):

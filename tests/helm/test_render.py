@@ -3,12 +3,13 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import kubernetes_validate
 import pytest
 import yaml
-from chart import CHART, VALUES, helm, objects_of, one, rendered, template, values_named
+from chart import CHART, NAMESPACE, RELEASE, VALUES, helm, objects_of, one, rendered, template, values_named
 
 # The oldest that the chart is for, and the newest whose schemas there are.
 KUBERNETES = ["1.30", "1.37"]
@@ -32,6 +33,23 @@ def test_both_helms_render_the_same(values):
 def test_a_second_render_is_the_same_byte_by_byte(values, version):
     first, second = (template(values.read_text(), version) for _ in range(2))
     assert first.stdout and first.stdout == second.stdout
+
+
+def test_the_notes_say_where_clients_and_services_connect(values):
+    # Helm 3 asks a cluster before it shows them.
+    done = helm("install", RELEASE, CHART, "--dry-run=client", "--namespace", NAMESPACE, values=values.read_text())
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("\nNOTES:\n")[2]
+    kinds = {
+        each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered(values) if each["kind"] == "Deployment"
+    }
+    assert re.search(r"Clients:\n  wss?://[a-z0-9.-]+(:\d+)?/v1/ws\n", notes) if "edge" in kinds else "Clients:" not in notes, (
+        notes
+    )
+    assert re.search(r"Services:\n  https?://[a-z0-9.-]+:4701\n", notes) if "core" in kinds else "Services:" not in notes, notes
+    assert ("trust anybody" in notes) == (
+        "core" in kinds and "insecure = true" in one(rendered(values), "ConfigMap", "-core")["data"]["core.toml"]
+    )
 
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES)

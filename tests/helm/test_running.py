@@ -49,7 +49,7 @@ def behind_sentinels(stage):
 
 
 def by_tls(stage):
-    return [("redis.data:6380", f"redis.data:{secure_redis(stage, 'redis.data')}")]
+    return [("redis.data:6380", f"redis.data:{secure_redis(stage, 'redis.data', stage.of_store)}")]
 
 
 def plain(stage, host="redis.data"):
@@ -71,7 +71,7 @@ def test_tls_everywhere(stage, root):
 def test_certificates_as_cert_manager_makes_them(stage, root):
     for each in rendered(values_named("certmanager")):
         if each["kind"] == "Certificate":
-            stage.secrets[each["spec"]["secretName"]] = stage.certificate(each["spec"]["dnsNames"][0])
+            stage.secrets[each["spec"]["secretName"]] = stage.certificate(each["spec"]["dnsNames"][0], stage.inner)
     region = Region(stage, root, "certmanager", plain(stage))
     assert region.core.addresses["grpc"] and "https://" in region.edge.log.read_text()
     region.serves()

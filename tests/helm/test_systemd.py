@@ -68,9 +68,9 @@ class Host:
 
     def __init__(self, stage, root, kind, name, certificates):
         self.stage, self.root, self.kind, self.name = stage, root, kind, name
-        self.secrets = {"redis-password": STORE_PASSWORD, "ca.crt": stage.authority.pem.read_text()}
+        self.secrets = {"redis-password": STORE_PASSWORD, "ca.crt": stage.inner.pem.read_text()}
         for file, host in certificates.items():
-            made = stage.certificate(host)
+            made = stage.certificate(host, stage.public if file == "edge" else stage.inner)
             self.secrets |= {f"{file}.crt": made["tls.crt"], f"{file}.key": made["tls.key"]}
 
     def start(self, component, replaced):
@@ -107,7 +107,7 @@ def test_one_host(stage, root):
 
 def test_two_hosts_of_which_one_core_goes(stage, root):
     stage.hosts |= {"presence.example", "host-1.internal", "host-2.internal"}
-    port = secure_redis(stage, "redis.internal")
+    port = secure_redis(stage, "redis.internal", stage.inner)
     hosts = [
         Host(stage, root, "two-hosts", name, {"edge": "presence.example", "core": f"{name}.internal"})
         for name in ("host-1", "host-2")
