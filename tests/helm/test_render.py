@@ -12,7 +12,7 @@ import yaml
 from chart import CHART, NAMESPACE, RELEASE, VALUES, helm, objects_of, one, rendered, template, values_named
 
 # The oldest that the chart is for, and the newest whose schemas there are.
-KUBERNETES = ["1.30", "1.37"]
+KUBERNETES = ["1.30", kubernetes_validate.latest_version()]
 OTHERS = {"monitoring.coreos.com/v1", "cert-manager.io/v1", "gateway.networking.k8s.io/v1"}
 
 
@@ -86,6 +86,36 @@ def test_the_schemas_of_operators_find_what_is_wrong():
     wrong = json.loads(json.dumps(route))
     wrong["spec"]["rules"][0]["timeouts"]["request"] = "soon"
     assert any("timeouts/request" in line for line in mistakes_of([wrong]))
+
+
+def unknown_fields_of(objects, folder):
+    """What a compiler says of them as literals of their types, which their schemas take as it comes."""
+    modules = {
+        "monitoring.coreos.com/v1": "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1",
+        "cert-manager.io/v1": "@kubernetes-models/cert-manager/cert-manager.io/v1",
+        "gateway.networking.k8s.io/v1": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1",
+    }
+    lines = [
+        f'export const of{number}: import("{modules[each["apiVersion"]]}").I{each["kind"]} = {json.dumps(each)};'
+        for number, each in enumerate(objects)
+    ]
+    (folder / "objects.ts").write_text("\n".join(lines))
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "node_modules").symlink_to(os.environ["PRESENCE_NODE_MODULES"])
+    compiler = [folder / "node_modules" / ".bin" / "tsc", "--strict", "--noEmit", "--skipLibCheck", "--module", "nodenext"]
+    done = subprocess.run([*compiler, folder / "objects.ts"], capture_output=True, text=True, timeout=120)
+    return done.stdout.splitlines()
+
+
+def test_operators_know_every_field(tmp_path):
+    theirs = [each for path in VALUES for each in rendered(path) if each["apiVersion"] in OTHERS]
+    assert unknown_fields_of(theirs, tmp_path) == []
+
+
+def test_a_field_that_operators_do_not_know_is_found(tmp_path):
+    monitor = one(rendered(values_named("autoscaled")), "ServiceMonitor")
+    (told, *_) = unknown_fields_of([{**monitor, "spec": {**monitor["spec"], "endpoint": []}}], tmp_path)
+    assert "endpoint" in told
 
 
 def test_every_value_is_in_the_schema_and_nothing_else_is():
