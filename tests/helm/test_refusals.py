@@ -66,6 +66,7 @@ WRONG = [
     ({"core": {"config": {"store": {"url": "memory"}}}}, ["core.config.store", "use store"]),
     # The rest.
     ({"image": {"tag": "latest"}}, ['image.tag = "latest"', "image.digest"]),
+    ({"runAsUser": 0}, ["runAsUser", "1"]),
     ({"image": {"digest": "sha256:abc"}}, ["image.digest", "64 hexadecimal digits"]),
     ({"fullnameOverride": "1st"}, ["fullnameOverride", '"1st"', "begin with a letter"]),
     ({"timing": {"heartbeat": "15"}}, ["timing.heartbeat", "a duration with a unit", "15s"]),

@@ -5,10 +5,11 @@ automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  fsGroupChangePolicy: OnRootMismatch
+{{- with .Values.runAsUser }}
+  runAsUser: {{ . | int64 }}
+  runAsGroup: {{ . | int64 }}
+  fsGroup: {{ . | int64 }}
+{{- end }}
   seccompProfile:
     type: RuntimeDefault
 {{- with .Values.imagePullSecrets }}
