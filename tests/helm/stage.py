@@ -55,7 +55,7 @@ class Stage:
         jwks = (self.folder / "keys" / "jwks.json").read_text()
 
         return {
-            "presence-jwks": {"jwks.json": jwks},
+            "presence-jwks": {"jwks.json": jwks, "keys.json": jwks},
             "presence-store": {"password": STORE_PASSWORD, "sentinel-password": SENTINEL_PASSWORD},
             "presence-store-tls": self.certificate("client.data", self.of_store),
             "presence-core-tls": self.certificate(name_of("core"), self.inner),
@@ -93,7 +93,9 @@ class Stage:
         (container,) = pod["spec"]["containers"]
         at = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         for volume in pod["spec"]["volumes"]:
-            if "secret" in volume:
+            if "emptyDir" in volume:
+                files = {}
+            elif "secret" in volume:
                 files = self.secrets[volume["secret"]["secretName"]]
             elif "configMap" in volume and volume["configMap"]["name"] in self.secrets:
                 files = self.secrets[volume["configMap"]["name"]]
@@ -157,15 +159,26 @@ def adapted(text, replaced):
     return text
 
 
+def command_of(stage, objects, component, replaced=()):
+    """How the container of a Deployment is started: mounts, command and variables; with its template."""
+    name = f"{RELEASE}-presence-{component}-{len(stage.processes)}"
+    (template,) = (each for pod, each in pods_of(objects).items() if pod.endswith(f"-{component}"))
+    (container,) = template["spec"]["containers"]
+    environment = {each["name"]: name if "valueFrom" in each else each["value"] for each in container["env"]}
+    binds = list(stage.mounts(objects, template, name, lambda text: adapted(text, replaced)))
+    return name, binds, [*container["command"], *container["args"]], environment, template
+
+
 def pod(stage, root, objects, component, replaced=()):
     """The running container of a Deployment."""
-    template = pods_of(objects)[f"{RELEASE}-presence-{component}"]
-    (container,) = template["spec"]["containers"]
-    name = f"{RELEASE}-presence-{component}-{len(stage.processes)}"
-    environment = {each["name"]: name if "valueFrom" in each else each["value"] for each in container["env"]}
-    binds = stage.mounts(objects, template, name, lambda text: adapted(text, replaced))
-    command = [*container["command"], *container["args"]]
+    name, binds, command, environment, template = command_of(stage, objects, component, replaced)
     return Process(stage, name, root, binds, command, environment, template["spec"]["terminationGracePeriodSeconds"])
+
+
+def once(stage, root, binds, command, environment=None):
+    """Runs a command in the image to its end."""
+    words = sandboxed(mounted_root(root), [*binds, (stage.hosts_file(), "/etc/hosts")], environment or {}, command)
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
 def until(holds):

@@ -31,6 +31,7 @@ WRONG = [
     ({"store": {"url": "memory"}}, ["core.replicas = 2", "must be 1", "memory"]),
     ({"store": {"tls": {"existingSecret": "x"}}}, ["store.tls.existingSecret", "rediss"]),
     ({"store": {"url": "rediss://r:1", "tls": {"existingSecret": "x", "certKey": "tls.crt"}}}, ["store.tls.keyKey"]),
+    ({"store": {"user": "presence"}}, ["store.user", "store.existingSecret"]),
     ({"store": {"sentinelPasswordKey": "x"}}, ["store.sentinelPasswordKey", "redis+sentinel://"]),
     # Trust.
     ({"jwks": {"existingSecret": ""}}, ["jwks.existingSecret = (not set)", "presence keys", "kubectl create secret"]),

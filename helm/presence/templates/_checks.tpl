@@ -48,6 +48,9 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- if and $isMemory (or $store.user $store.existingSecret) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "store.user, store.existingSecret: are of no use while store.url is memory") -}}
 {{- end -}}
+{{- if and $store.user (not (and $store.existingSecret $store.passwordKey)) -}}
+{{- include "presence.refuse" (dict "told" $told "line" (printf "store.user = %q: goes with a password: give store.existingSecret and store.passwordKey" $store.user)) -}}
+{{- end -}}
 {{- if and $store.sentinelPasswordKey (not (hasSuffix "+sentinel" $scheme)) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "store.sentinelPasswordKey = %q: is of no use while store.url is not redis+sentinel://" $store.sentinelPasswordKey)) -}}
 {{- end -}}
