@@ -39,4 +39,6 @@ def root():
 def stage():
     running = Stage()
     yield running
+    leaks = running.leaks()
     running.end()
+    assert leaks == []

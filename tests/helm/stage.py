@@ -22,7 +22,7 @@ from chart import NAMESPACE, RELEASE, one, pods_of
 from image import USER, binaries, mounted_root, run, sandboxed
 from websockets.asyncio.client import connect
 
-STORE_PASSWORD, SENTINEL_PASSWORD = "hunter2", "hunter3"
+STORE_PASSWORD, SENTINEL_PASSWORD = "hunter2-of-the-store", "hunter2-of-sentinels"
 ROOM, USER_NAME = "helm-test", "tester"
 LISTENERS = re.compile(r'(?m)^(grpc|listen|admin) = "(.+):\d+"$')
 WITHIN_S = 30
@@ -47,7 +47,7 @@ class Stage:
         self.folder.chmod(0o755)
         # One for each kind of peer, so that a certificate at the wrong place is of no use.
         self.inner, self.public, self.of_store = (Authority(self.folder, name) for name in ("inner", "public", "store"))
-        self.processes, self.hosts = [], {"localhost"}
+        self.processes, self.hosts, self.tokens = [], {"localhost"}, []
         self.secrets = self.make_secrets()
 
     def make_secrets(self):
@@ -71,7 +71,8 @@ class Stage:
 
     def token(self, room, user=USER_NAME):
         key = self.folder / "keys" / "key.pem"
-        return run(binaries() / "presence", "token", "--key", key, "--user", user, "--room", room).strip()
+        self.tokens.append(run(binaries() / "presence", "token", "--key", key, "--user", user, "--room", room).strip())
+        return self.tokens[-1]
 
     def place(self, folder, files):
         """A mounted folder, readable for the group of the pod as `fsGroup` has it."""
@@ -103,6 +104,14 @@ class Stage:
                 texts = one(objects, "ConfigMap", volume["configMap"]["name"])["data"]
                 files = {file: adapt(text) for file, text in texts.items()}
             yield self.place(self.folder / "pods" / name / volume["name"], files), at[volume["name"]]
+
+    def leaks(self):
+        """Logs that have a token, a password or a private key in them."""
+        keys = [text for secret in self.secrets.values() for text in secret.values() if "PRIVATE KEY" in text]
+        lines = [line for text in keys for line in text.splitlines() if "-----" not in line]
+        secrets = [*self.tokens, STORE_PASSWORD, SENTINEL_PASSWORD, *lines]
+        written = {path.name: path.read_text() for path in self.folder.glob("*.log")}
+        return [name for name, text in written.items() if any(secret in text for secret in secrets)]
 
     def end(self):
         for process in reversed(self.processes):
