@@ -128,6 +128,21 @@ ensure_image_tools() {
     ensure_debian systemd-analyze systemd
 }
 
+# Prometheus and promtool from their Debian package, which is not installed, as that would start a server.
+ensure_prometheus() {
+    local home=$PRESENCE_TEST_CACHE/prometheus new
+    if [[ ! -x $home/usr/bin/promtool ]]; then
+        new=$(mktemp -d "$PRESENCE_TEST_CACHE/new.XXXXXX")
+        (cd "$new" && { apt-get download -qq prometheus || { as_root apt-get update -qq && apt-get download -qq prometheus; }; }) \
+            2>/dev/null || { echo "tests/run: could not download prometheus" >&2; exit 69; }
+        dpkg -x "$new"/prometheus_*.deb "$new/root"
+        rm -rf "$home"
+        mv "$new/root" "$home"
+        rm -rf "$new"
+    fi
+    export PRESENCE_PROMTOOL=$home/usr/bin/promtool PRESENCE_PROMETHEUS=$home/usr/bin/prometheus
+}
+
 # cargo-deny is built once into the cache.
 ensure_cargo_deny() {
     local home=$PRESENCE_TEST_CACHE/cargo version=0.20.2
