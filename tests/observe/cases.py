@@ -115,14 +115,27 @@ def store_fails(limit, floor, short, long):
 def joins_shed():
     bad = labelled(core, "joins_shed_total", "reason", "rate", "waiting", "slow")
     others = labelled(core, "transitions_total", "kind", "updated", "ended")
-    return Burn(0.144, 0.5, share(bad, core("transitions_total", 'kind="joined"'), others)).cases()
+    return Burn(0.17, 0.5, beside(bad, core("transitions_total", 'kind="joined"'), others)).cases()
 
 
 def store_slow():
     bucket, ok, failed = "store_seconds_bucket", 'outcome="ok"', 'outcome="unavailable"'
     # Faults say nothing of it, in whichever bucket.
     others = [core(STORE, failed), core(bucket, f'{failed},le="0.1"'), core(bucket, f'{ok},le="1"')]
-    return Burn(0.05, 0.1, slower(core(bucket, f'{ok},le="0.1"'), core(STORE, ok), others)).cases()
+    # The floor is under all answers, one a second.
+    floor = 1.15 * 0.05
+    return Burn(0.05, floor, slower(core(bucket, f'{ok},le="0.1"'), core(STORE, ok), others)).cases()
+
+
+def link_flaps():
+    links, up = edge("links_total"), edge("link_up")
+    linked = [Case(case.name, {**case.series, up: level((6 * HOUR, 1))}, case.seconds, case.fires) for case in increase(links, 10)]
+    often = counter((HOUR, 0.1))
+    return [
+        *linked,
+        Case("until a moment ago", {links: often, up: level((HOUR - 150, 1), (160, 0))}, HOUR, True),
+        Case("no link at all", {links: often, up: level((HOUR - 400, 1), (410, 0))}, HOUR, False),
+    ]
 
 
 def tokens_refused():
@@ -150,7 +163,7 @@ CASES = {
     "PresenceRevisionGaps": increase(edge("revision_gaps_total"), 10),
     "PresenceNoEdge": no_edge(),
     "PresenceLinkDown": held(edge("link_up"), 1, 0, 60),
-    "PresenceLinkFlaps": increase(edge("links_total"), 10),
+    "PresenceLinkFlaps": link_flaps(),
     "PresenceRenewalsRepeated": per_minute(0.2, 0.5, [edge("renewals_repeated_total")], edge("leases")),
     "PresenceUnknownLeases": per_minute(0.01, 0.1, [edge("unknown_leases_total")], edge("leases")),
     "PresenceEdgeFull": full(),

@@ -39,8 +39,8 @@ def counter(*phases):
 class Burn:
     """An alert on a share: the same limit over a short and a long window, and a floor under the rate.
 
-    `series` makes series of phases: seconds, the rate of what is bad, and the rate of the whole, or none for as little as
-    can be. A whole that does not move is a gauge, of which only the last value counts.
+    `series` makes series of phases: seconds, the rate of what is bad, and the rate of the whole. A whole that does not move
+    is a gauge, of which only the last value counts.
     """
 
     limit: float
@@ -83,8 +83,9 @@ class Burn:
         return self.case(name, fires, told)
 
     def of_floor(self, name, fires, *phases):
-        """Rates in floors; the limit is far below."""
-        return self.case(name, fires, [(seconds, times * self.floor, None) for seconds, times in phases])
+        """Rates in floors; the share is always just over the limit."""
+        whole = self.floor / (1.15 * self.limit)
+        return self.case(name, fires, [(seconds, times * self.floor, times * whole) for seconds, times in phases])
 
     def case(self, name, fires, phases):
         return Case(name, self.series(phases), sum(seconds for seconds, *_ in phases), fires)
@@ -104,7 +105,7 @@ def share(bad, rest, others=()):
     """`bad` and `rest` are the whole."""
 
     def series(phases):
-        left = counter(*[(seconds, max(0.0, (whole or 0) - part)) for seconds, part, whole in phases])
+        left = counter(*[(seconds, max(0.0, whole - part)) for seconds, part, whole in phases])
         return {**evenly(bad, phases), rest: left, **many(others, phases)}
 
     return series
@@ -114,9 +115,10 @@ def beside(bad, whole, others=(), per_minute=False):
     """`whole` is something else: a counter, or a gauge of which `limit` is the share in a minute."""
 
     def series(phases):
-        least = max(part for _, part, _ in phases) / 100
-        rates = [(seconds, least if all_ is None else all_) for seconds, _, all_ in phases]
-        measure = level((sum(seconds for seconds, _ in rates) + STEP_S, 60 * rates[-1][1])) if per_minute else counter(*rates)
+        if per_minute:
+            measure = level((sum(seconds for seconds, *_ in phases) + STEP_S, 60 * phases[-1][2]))
+        else:
+            measure = counter(*[(seconds, all_) for seconds, _, all_ in phases])
         return {**evenly(bad, phases), whole: measure, **many(others, phases)}
 
     return series
@@ -126,8 +128,8 @@ def slower(bucket, count, others=()):
     """Bad is what is in no such bucket."""
 
     def series(phases):
-        whole = [(seconds, part if all_ is None else all_) for seconds, part, all_ in phases]
-        within = [(seconds, all_ - part) for (seconds, part, _), (_, all_) in zip(phases, whole, strict=True)]
+        within = [(seconds, whole - part) for seconds, part, whole in phases]
+        whole = [(seconds, whole) for seconds, _, whole in phases]
         return {bucket: counter(*within), count: counter(*whole), **many(others, phases)}
 
     return series
