@@ -119,9 +119,10 @@ def joins_shed():
 
 
 def store_slow():
-    bucket, ok, failed = "store_seconds_bucket", 'outcome="ok"', 'outcome="unavailable"'
-    # Faults say nothing of it, in whichever bucket.
+    bucket, ok, failed = "store_seconds_bucket", 'op="renew",outcome="ok"', 'op="renew",outcome="unavailable"'
+    # Faults say nothing of it, in whichever bucket, nor do reads that wait for something to read.
     others = [core(STORE, failed), core(bucket, f'{failed},le="0.1"'), core(bucket, f'{ok},le="1"')]
+    others += [core(STORE, 'op="tail",outcome="ok"'), core(bucket, 'op="tail",outcome="ok",le="0.1"')]
     # The floor is under all answers, one a second.
     floor = 1.15 * 0.05
     return Burn(0.05, floor, slower(core(bucket, f'{ok},le="0.1"'), core(STORE, ok), others)).cases()
