@@ -2,125 +2,17 @@
 
 import asyncio
 import json
-import os
-import pathlib
 import re
-import select
-import subprocess
-import tempfile
-import urllib.request
-import uuid
 
 import pytest
 import yaml
 from prometheus import DASHBOARD, ROOT, RULES, alerts, metrics_in, panels, promtool, without_suffix
-from websockets.asyncio.client import connect
 
-WITHIN_S = 20
 CROWD = 200
 TABLE_ROW = re.compile(r"(?m)^\| `(presence_[a-z_]+)` \| (counter|gauge|histogram) \| (.*?) \| \S")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "helm").rglob("*.md")]
 # Told only by processes with TLS, where tests of TLS look at it.
 WITH_TLS = {"presence_tls_certificate_ends_seconds"}
-
-
-class Running:
-    """A process that tells where it listens, in one line of JSON."""
-
-    def __init__(self, folder, name, *arguments):
-        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-        self.log = folder / f"{name}.log"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [target / "release" / name, *map(str, arguments), "--json"], stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        ready, _, _ = select.select([self.process.stdout], [], [], WITHIN_S)
-        line = self.process.stdout.readline() if ready else ""
-        if not line:
-            self.end()
-            raise AssertionError(self.log.read_text())
-        self.addresses = json.loads(line)
-
-    def metrics(self):
-        with urllib.request.urlopen(f"http://{self.addresses['admin']}/metrics", timeout=5) as answer:
-            return answer.read().decode()
-
-    def end(self):
-        self.process.kill()
-        self.process.wait(WITHIN_S)
-
-
-class Region:
-    """One core over Redis, and one edge."""
-
-    def __init__(self, folder):
-        self.folder, self.processes = folder, []
-        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-        self.presence = target / "release" / "presence"
-        subprocess.run([self.presence, "keys", folder / "keys"], check=True, capture_output=True, timeout=WITHIN_S)
-        jwks, socket = folder / "keys" / "jwks.json", folder / "redis.sock"
-        self.redis = self.start_redis(socket)
-        any_port = "127.0.0.1:0"
-        self.core = self.start(
-            "presence-core", "--grpc", any_port, "--admin", any_port, "--store", f"redis://127.0.0.1:{self.redis}", "--jwks", jwks
-        )
-        core = f"http://{self.core.addresses['grpc']}"
-        self.edge = self.start("presence-edge", "--listen", any_port, "--admin", any_port, "--core", core, "--jwks", jwks)
-
-    def start(self, name, *arguments):
-        running = Running(self.folder, name, *arguments)
-        self.processes.append(running.process)
-        return running
-
-    def start_redis(self, socket):
-        """The port that Redis was given, once it answers: another one if somebody took it meanwhile."""
-        import socket as sockets
-
-        for _ in range(5):
-            with sockets.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
-            process = subprocess.Popen(
-                ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(socket), "--save", ""],
-                stdout=subprocess.PIPE, text=True, cwd=self.folder,
-            )  # fmt: skip
-            self.processes.append(process)
-            for line in process.stdout:
-                if "Ready to accept connections" in line:
-                    return port
-        raise AssertionError("Redis did not start")
-
-    async def join(self, number):
-        """One client in a room of its own, until it is in; it stays as long as the connection is held."""
-        user, room = f"user-{number}-q", f"room-{number}-q"
-        command = [self.presence, "token", "--key", self.folder / "keys" / "key.pem", "--user", user, "--room", room]
-        token = subprocess.run(command, check=True, capture_output=True, text=True, timeout=WITHIN_S).stdout.strip()
-        client = await connect(self.edge.addresses["ws"])
-        session = uuid.uuid4().hex[:16]
-        await client.send(json.dumps({"t": "join", "room": room, "token": token, "session": session}))
-        while json.loads(await asyncio.wait_for(client.recv(), WITHIN_S))["t"] != "joined":
-            pass
-        return client, session
-
-    def texts(self):
-        return [self.core.metrics(), self.edge.metrics()]
-
-    def end(self):
-        for process in reversed(self.processes):
-            process.kill()
-            process.wait(WITHIN_S)
-
-
-@pytest.fixture(scope="module")
-def region():
-    with tempfile.TemporaryDirectory(prefix="presence-observe-") as folder:
-        region = None
-        try:
-            region = Region(pathlib.Path(folder))
-            yield region
-        finally:
-            if region is not None:
-                region.end()
 
 
 def kinds_in(texts):
