@@ -104,7 +104,7 @@ def full():
 
 STORE = "store_seconds_count"
 ACCEPTED = edge("accepts_total", 'outcome="accepted"')
-ANSWERED, FAULTS = ("ok",), ("unavailable", "unsettled", "unknown", "half_done", "read_only")
+FAULTS = ("unavailable", "unsettled", "unknown", "half_done", "read_only")
 
 
 def store_fails(limit, floor, short, long):
