@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use presence_model::limits::NAME_BYTES_MAX;
 use presence_model::time::spoken;
 use presence_runtime::config::{ConfigFlags, TimingFlags};
 use presence_runtime::telemetry::LogFlags;
@@ -36,6 +37,10 @@ pub(crate) enum Command {
     Room(RoomArgs),
     /// Tell why a user is shown in a room, or why not.
     Explain(ExplainArgs),
+    /// Put a user out of a room, at once.
+    Evict(EvictArgs),
+    /// Let tokens open nothing any more: all of a user, all of a key, or one.
+    Revoke(RevokeArgs),
     /// Send an edge away: its clients come back elsewhere, then its process ends.
     Drain(DrainArgs),
 }
@@ -131,9 +136,20 @@ pub(crate) struct TokenArgs {
     /// What its bearer may do there.
     #[arg(long, value_enum, default_value = "join")]
     pub(crate) act: Act,
+    /// Its own id (jti), by which it can be revoked alone.
+    #[arg(long, value_name = "JTI", value_parser = token_id)]
+    pub(crate) id: Option<String>,
     /// How long it is good, at most ten years.
     #[arg(long, value_parser = some_time, default_value = "1h")]
     pub(crate) ttl: Duration,
+}
+
+/// As a token may carry it.
+fn token_id(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=NAME_BYTES_MAX => Ok(text.to_owned()),
+        bytes => Err(format!("an id has 1 to {NAME_BYTES_MAX} bytes, and this has {bytes}")),
+    }
 }
 
 /// A token of the command line is good for at most so long: ten years, which no key should be.
@@ -224,6 +240,101 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) core: CoreArgs,
+}
+
+/// Whom to put out.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Who is out may come back with a fresh session and a good token: to keep somebody out, have no more \
+                  tokens signed and revoke those that are out (presence revoke user).\n\n\
+                  Exit code: 0 done, also if nobody was there; 75 no core could, or could tell: ask again.\n\n\
+                  Examples:\n  presence evict lobby u1\n  presence evict lobby u1 --json"
+)]
+pub(crate) struct EvictArgs {
+    /// The room.
+    pub(crate) room: String,
+    /// The user.
+    pub(crate) user: String,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+}
+
+/// What to revoke.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Within two seconds no edge takes such a token, and every session that rests on one is over: its \
+                  client is told `token_revoked` and closed with 4410. It cannot be taken back before its time.\n\n\
+                  A key that is only to sign no more needs no revocation: take it out of the key set, and its tokens \
+                  let nobody in any more, while who is in stays until their token ends.\n\n\
+                  Exit code: 0 it is in force; 75 no core could, or could tell: ask again.\n\n\
+                  Examples:\n  presence revoke user u1 --for 1h\n  presence revoke key 2026-11 --for 30d\n  \
+                  presence revoke token 5f0c1b --for 1h"
+)]
+pub(crate) struct RevokeArgs {
+    #[command(subcommand)]
+    pub(crate) what: RevokeWhat,
+}
+
+/// What tokens rest on.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RevokeWhat {
+    /// All tokens of a user, those that are signed meanwhile included.
+    User {
+        /// The user: the token's `sub`.
+        user: String,
+        /// For how long: as long as the tokens live that are out.
+        #[arg(long = "for", value_name = "DURATION", value_parser = revoked_for)]
+        span: Duration,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// All tokens that were signed with a key.
+    Key {
+        /// The key: the token's `kid`.
+        kid: String,
+        /// For how long: as long as such tokens live; ten years unless given.
+        #[arg(long = "for", value_name = "DURATION", value_parser = revoked_for)]
+        span: Option<Duration>,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// One token.
+    Token {
+        /// The token's id: its `jti`.
+        jti: String,
+        /// For how long: as long as it lives; ten years unless given.
+        #[arg(long = "for", value_name = "DURATION", value_parser = revoked_for)]
+        span: Option<Duration>,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// Whom to ask, and how to say it.
+#[derive(Debug, Args)]
+pub(crate) struct Asking {
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) core: CoreArgs,
+}
+
+/// What is revoked without a span stays so: no token of the command line lives longer.
+pub(crate) const REVOKED_FOR_DEFAULT: Duration = TOKEN_TTL_MAX;
+
+fn revoked_for(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(span) if span < Duration::from_millis(1) => Err("it would end at once; example: 1h".to_owned()),
+        Ok(span) if span > REVOKED_FOR_DEFAULT => {
+            Err(format!("at most {}; example: 1h", spoken(REVOKED_FOR_DEFAULT)))
+        }
+        Ok(span) => Ok(span),
+        Err(error) => Err(format!("{error}; example: 1h")),
+    }
 }
 
 /// Which edge to send away.

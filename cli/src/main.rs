@@ -3,11 +3,13 @@
 mod args;
 mod dev;
 mod drain;
+mod evict;
 mod explain;
 mod keys;
 mod outcome;
 mod paint;
 mod remote;
+mod revoke;
 mod room;
 mod token;
 mod watch;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         Command::Watch(args) => watch::run(args),
         Command::Room(args) => room::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Evict(args) => evict::run(args),
+        Command::Revoke(args) => revoke::run(args),
         Command::Drain(args) => drain::run(args),
     };
     match done {

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
         Act::Watch => Action::Watch,
     };
     let ends = StoreTime((Clock::system().wall_ms() + millis(args.ttl)).next_multiple_of(1_000));
-    let grant = Grant { user, room, action, ends, not_before: None, token_id: None };
+    let grant =
+        Grant { user, room, action, ends, not_before: None, token_id: args.id.clone().map(Into::into) };
     paint::line(&issuer.sign(&grant))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,7 @@ mod edges;
 mod evictions;
 mod links;
 mod messages;
+mod purges;
 mod queries;
 mod releases;
 mod renewals;
@@ -53,6 +54,7 @@ pub use self::messages::{
     Answer, CloseReason, Effect, Explained, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, StoreOp,
     TransitionLine, Verified, WatchEnd, WatchKey,
 };
+use self::purges::Purges;
 use self::queries::Queries;
 use self::releases::Releases;
 use self::renewals::Renewals;
@@ -117,6 +119,7 @@ pub struct Driver {
     queries: Queries,
     evictions: Evictions,
     revocations: RevocationCopy,
+    purges: Purges,
     tidying: Tidying,
     audits: Audits,
     /// The time of the input being handled.
@@ -157,6 +160,7 @@ impl Driver {
             queries: Queries::default(),
             evictions: Evictions::default(),
             revocations: RevocationCopy::default(),
+            purges: Purges::default(),
             tidying: Tidying::default(),
             audits: Audits::default(),
             now: Mono::default(),
@@ -194,6 +198,7 @@ impl Driver {
             Input::WatchClosed(key) => self.on_watch_closed(key),
             Input::Query(key, query) => self.on_query(key, query),
             Input::Evict(key, room, user) => self.on_evict(key, &room, &user),
+            Input::Revoke(key, what, span) => self.on_revoke(key, what, span),
             Input::DrainEdge(key, name, edge) => self.on_drain_edge(key, name, edge),
             Input::Store(op, result) => self.on_store(op, *result),
             Input::Drain => self.drain(),
@@ -218,6 +223,7 @@ impl Driver {
             self.watchers.due(),
             self.queries.due(),
             self.revocations.due(),
+            self.purges.due(),
             self.tidying.due(&self.sweep),
             self.audits.due(),
         ];
@@ -246,6 +252,7 @@ impl Driver {
         self.beat_links();
         self.tend_edges();
         self.look_up_revoked();
+        self.tend_purges();
         self.look_again();
         self.write_renewals();
         self.ask_turns();

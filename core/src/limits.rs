@@ -124,6 +124,13 @@ pub const QUERY_PAGE_MAX: usize = 1_000;
 pub const EDGE_DRAINS_MAX: usize = 64;
 /// Evictions under way at once; more are answered `unavailable`.
 pub const EVICTIONS_MAX: usize = 1_024;
+/// How often it is looked up whether anything was revoked: a quarter of the span within which that is in force
+/// everywhere.
+pub const REVOKED_NEWS: Duration = Duration::from_millis(500);
+/// Rosters that are read at once for sessions that rest on something revoked: beside all that a store has to do.
+pub const PURGE_READS_MAX: usize = 32;
+/// Users whose sessions wait to be looked for. Beyond: everybody's are, in one go.
+pub const PURGE_USERS_MAX: usize = 256;
 /// How often what is revoked is read, and written again if the store lacks it.
 pub const REVOKED_LOOK: Duration = Duration::from_secs(60);
 /// Revocations read or written by one command.

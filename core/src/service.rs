@@ -9,6 +9,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
+use presence_model::revocation::Revocation;
 use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_runtime::shutdown::Shutdown;
@@ -37,6 +38,10 @@ impl Api {
 
     async fn evict(&self, room: RoomId, user: UserId) -> Result<Answer, ServiceError> {
         self.answered(self.handle.evict(room, user)).await
+    }
+
+    async fn revoke(&self, what: Revocation, span: Duration) -> Result<Answer, ServiceError> {
+        self.answered(self.handle.revoke(what, span)).await
     }
 
     async fn drain_edge(&self, name: EdgeName, edge: Option<Incarnation>) -> Result<Answer, ServiceError> {

@@ -8,9 +8,11 @@ mod task;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
+use presence_model::revocation::Revocation;
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -123,6 +125,18 @@ impl Handle {
     /// [`QueryRefusal`] inside: it may have happened, and may be asked for again; [`Stopped`] outside.
     pub async fn evict(&self, room: RoomId, user: UserId) -> Result<Result<Answer, QueryRefusal>, Stopped> {
         self.answered(|key| Input::Evict(key, room, user)).await
+    }
+
+    /// Revokes something for so long.
+    ///
+    /// # Errors
+    /// [`QueryRefusal`] inside: it may have happened, and may be asked for again; [`Stopped`] outside.
+    pub async fn revoke(
+        &self,
+        what: Revocation,
+        span: Duration,
+    ) -> Result<Result<Answer, QueryRefusal>, Stopped> {
+        self.answered(|key| Input::Revoke(key, what, span)).await
     }
 
     /// Sends an edge away, or asks how far that is.

@@ -86,7 +86,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     let last = CancellationToken::new();
     let refused = metrics.counter_vec(
         "presence_core_token_refusals_total",
-        "Tokens that do not verify, by reason",
+        "Tokens that were refused, by reason",
         &["reason"],
     );
     let verifier = verifier.counting(refused, clock.clone());
@@ -103,7 +103,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     })
     .with_arrivals(settings.arrivals);
     let drain_within = settings.timings.drain_window / DRAIN_WINDOW_PART;
-    let (task, handle) = DriverTask::new(driver, store, clock.clone(), core_metrics);
+    let (task, handle) = DriverTask::new(driver, store, clock.clone(), (core_metrics, verifier.clone()));
     let tasks = Shutdown::new();
     tasks.spawn("driver", task.run(last.clone()));
 

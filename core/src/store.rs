@@ -377,6 +377,8 @@ pub enum Command {
         after: Option<(Revocation, StoreTime)>,
         /// At most so many.
         count: usize,
+        /// No page is wanted while this is still the number of news.
+        unless: Option<u64>,
     },
     /// Forgets a portion of what is kept beside rosters and is old: last-seen times, entries of
     /// `RoomsOf` whose member went, ended revocations. Lists again those of whom entries may be lost. Answer:

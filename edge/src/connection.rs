@@ -5,6 +5,7 @@
 mod inbox;
 mod mailbox;
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -95,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         leftover: &[u8],
         (connection, encoding): (ConnectionId, Encoding),
         shared: Arc<Shared>,
-        places: Option<Places>,
+        (places, address): (Option<Places>, Option<IpAddr>),
     ) -> Self {
         let waiting = Waiting { place: shared.inbox.place(), what: What::Accepted(encoding) };
         Self {
@@ -103,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             encoding,
             heard: shared.clock.now(),
             shared,
-            mailbox: Arc::new(Mailbox::new(connection)),
+            mailbox: Arc::new(Mailbox::new(connection, address)),
             report_written: false,
             phase: Phase::Full(Box::new(waiting)),
             deadline: None,
@@ -194,7 +195,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match message {
             Ok(message) => {
                 let verified = verify(&self.shared.verifier, &message);
-                if matches!(verified, Some(Err(_))) && !self.may_fail() {
+                if let Some(Err(refusal)) = verified
+                    && !self.may_fail()
+                {
+                    self.shared.verifier.refused(refusal, self.mailbox.bearer());
                     return What::Unreadable(Unreadable::Fatal(
                         CloseCode::RateLimited,
                         "too many tokens of this address do not verify".to_owned(),

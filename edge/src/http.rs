@@ -294,7 +294,7 @@ impl Http {
         let (this, id) = (Arc::clone(&self), caller.id);
         self.tasks.spawn_one_of_many("upgrade", async move {
             match upgrade.await {
-                Ok(upgraded) => this.open(upgraded, (id, encoding), places),
+                Ok(upgraded) => this.open(upgraded, (id, encoding), (places, address)),
                 Err(error) => tracing::debug!(%error, "a handshake was not finished"),
             }
         });
@@ -318,12 +318,17 @@ impl Http {
         Ok((place, of_address))
     }
 
-    fn open(&self, upgraded: Upgraded, who: (ConnectionId, Encoding), places: Places) {
+    fn open(
+        &self,
+        upgraded: Upgraded,
+        who: (ConnectionId, Encoding),
+        (places, address): (Places, Option<IpAddr>),
+    ) {
         let Some((stream, read)) = away::transport(upgraded) else { return };
         self.accepts.accepted.inc();
         let shared = Arc::clone(&self.shared);
         // Copied and dropped: even when empty it holds on to the 8 KiB it was read into.
-        let connection = Connection::new(stream, &read, who, shared, Some(places));
+        let connection = Connection::new(stream, &read, who, shared, (Some(places), address));
         drop(read);
         self.tasks.spawn_one_of_many("connection", connection);
     }

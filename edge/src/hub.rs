@@ -12,6 +12,7 @@ mod pump;
 mod refused;
 mod renewals;
 mod requests;
+mod revoked;
 mod rooms;
 mod sessions;
 mod table;
@@ -27,6 +28,7 @@ use presence_model::crowd::Crowd;
 use presence_model::id::{ConnectionId, EdgeName, Incarnation, RegionId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{Hello, LinkDown, LinkUp, UnansweredJoin};
+use presence_model::revocation::Revocations;
 use presence_model::time::Mono;
 use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchUp};
@@ -119,6 +121,8 @@ pub enum Effect {
     Ping(ConnKey),
     /// Close with this code after what was handed before. The key is free from here on.
     Close(ConnKey, CloseCode, &'static str),
+    /// A token of this connection was refused: to be counted, and told with the address.
+    TokenRefused(ConnKey, TokenRefusal),
     /// Open a link to this core with this hello; answered by `LinkUp` or `LinkLost`.
     OpenLink(CoreAddress, Hello),
     /// Send over the link.
@@ -176,6 +180,8 @@ pub struct Hub {
     releasing: BTreeMap<Given, Vec<LeaseId>>,
     /// Joins whose answer will not be seen, and not yet said.
     unanswered: Vec<UnansweredJoin>,
+    /// Tokens that open nothing any more, as cores have told.
+    revoked: Revocations,
     /// Connections to be looked at before an input is done.
     dirty: Vec<ConnKey>,
     drain: Option<Draining>,
@@ -210,6 +216,7 @@ impl Hub {
             returning: Crowd::default(),
             releasing: BTreeMap::new(),
             unanswered: Vec::new(),
+            revoked: Revocations::default(),
             dirty: Vec::new(),
             drain: None,
             thawed: None,

@@ -137,6 +137,10 @@ fn counters(metrics: &Metrics) -> Vec<Counted> {
             counts.unknown_leases
         }),
         (one("presence_edge_rejoins_total", "Sessions joined again by this edge"), |counts| counts.rejoins),
+        (
+            one("presence_edge_revoked_total", "Sessions and watches that rested on a revoked token"),
+            |counts| counts.revoked,
+        ),
         (one("presence_edge_links_total", "Links opened"), |counts| counts.links),
         (one("presence_edge_freezes_total", "Times this process found that it had not run"), |counts| {
             counts.freezes

@@ -8,6 +8,7 @@ use presence_model::time::Mono;
 use presence_runtime::admin::Readiness;
 use presence_runtime::clock::Clock;
 use presence_runtime::shutdown::Shutdown;
+use presence_runtime::tokens::Verifier;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,8 @@ pub(crate) struct HubTask {
     pub(crate) events: mpsc::Receiver<link::Event>,
     pub(crate) clock: Clock,
     pub(crate) metrics: EdgeMetrics,
+    /// Counts refused tokens.
+    pub(crate) verifier: Verifier,
     pub(crate) readiness: Readiness,
     /// Begun when an operator wants this edge to go.
     pub(crate) shutdown: Shutdown,
@@ -183,6 +186,10 @@ impl Running {
                 }
             }
             Effect::DropWatch => links.drop_watch(),
+            Effect::TokenRefused(key, refusal) => {
+                let verifier = &self.task.verifier;
+                self.seats.with(key, |mailbox| verifier.refused(refusal, mailbox.bearer()));
+            }
             Effect::Go => {
                 tracing::info!("an operator wants this edge to go");
                 self.task.shutdown.begin();

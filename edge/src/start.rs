@@ -92,7 +92,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
 
     let refused = metrics.counter_vec(
         "presence_edge_token_refusals_total",
-        "Tokens that do not verify, by reason",
+        "Tokens that were refused, by reason",
         &["reason"],
     );
     let verifier = verifier.counting(refused, clock.clone());
@@ -121,6 +121,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         events,
         clock: clock.clone(),
         metrics: edge_metrics,
+        verifier: verifier.clone(),
         readiness: readiness.clone(),
         shutdown: shutdown.clone(),
         linked,

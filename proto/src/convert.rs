@@ -5,6 +5,7 @@
 mod detail;
 mod link_down;
 mod link_up;
+mod revoked;
 #[cfg(test)]
 mod tests;
 mod watch_down;
@@ -27,6 +28,7 @@ use crate::limits::{LABEL_BYTES_MAX, LEASES_MAX, SPAN_MS_MAX, TIME_MS_MAX, TOKEN
 
 pub use detail::{ended_session, session_detail};
 pub use link_up::{hello, hello_request};
+pub use revoked::{revocation, revoke_request};
 pub use watch_down::room_error;
 pub use words::{freshness, members, position, removal_reason, status};
 

@@ -12,6 +12,10 @@ pub const LABEL_BYTES_MAX: usize = presence_model::limits::NAME_BYTES_MAX;
 pub const TIME_MS_MAX: u64 = 253_402_300_799_999;
 /// Timers and pauses: none of ours is as long as an hour, and a longer one would look like a stop.
 pub const SPAN_MS_MAX: u64 = 60 * 60 * 1000;
+/// How long something may be revoked: ten years, which no token should live.
+pub const REVOKED_FOR_MS_MAX: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
+/// Revocations in one message to an edge: a page of the store's list.
+pub const REVOCATIONS_MAX: usize = 512;
 /// Members touched by one delta, or listed by one page: far above what history remembers, and the
 /// largest that a decoder's 4 MiB could hold of short members.
 pub const MEMBERS_MAX: usize = 65_536;

@@ -224,6 +224,7 @@ macro_rules! conformance {
             revocations::what_is_revoked_is_told_until_its_time,
             revocations::a_revocation_is_never_shortened,
             revocations::revocations_come_in_pages,
+            revocations::news_of_revocations_are_told_by_their_number,
             faults::a_restart_keeps_data_under_a_new_epoch,
             faults::a_changed_shard_is_settled_before_it_is_read,
             faults::a_changed_shard_loses_no_edge,

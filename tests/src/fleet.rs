@@ -316,7 +316,12 @@ impl Edge {
                     lock(&self.report).ended.push((user, reason));
                 }
             }
-            Down::Welcome(_) | Down::Beat(_) | Down::Done(_) | Down::Drain(_) | Down::DrainEdge(_) => {}
+            Down::Welcome(_)
+            | Down::Beat(_)
+            | Down::Done(_)
+            | Down::Revoked(_)
+            | Down::Drain(_)
+            | Down::DrainEdge(_) => {}
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ pub(crate) use client::open_socket;
 pub use neighbours::{Neighbours, Seen};
 pub use observer::{Observer, Sight};
 pub use process::{
-    CoreOptions, Crowd, EdgeOptions, Keys, Process, Timers, binary_path, core, core_on, core_with,
+    CoreOptions, Crowd, EdgeOptions, Keys, Pair, Process, Timers, binary_path, core, core_on, core_with,
     core_with_file, edge, edge_with, pss_bytes,
 };
 pub use raw::{Raw, frame};

@@ -430,9 +430,6 @@ const MUTANTS: &[Mutant] = mutants! {
          "if is_gone and written and", "if written and",
          users::who_came_again_stays_listed)
     "listing.lua":
-        ("tells what has ended",
-         "if ARGV[4] == 'later' then start", "if false then start",
-         revocations::what_is_revoked_is_told_until_its_time)
         ("repeats the last of a page",
          "redis.call('ZRANK', KEYS[1], ARGV[2]) + 1", "redis.call('ZRANK', KEYS[1], ARGV[2])",
          users::rooms_of_a_user_come_in_pages)
@@ -440,6 +437,19 @@ const MUTANTS: &[Mutant] = mutants! {
         ("shortens",
          "'GT', ARGV[i]", "ARGV[i]",
          revocations::a_revocation_is_never_shortened)
+        ("counts no news",
+         "if changed > 0 then", "if false then",
+         revocations::news_of_revocations_are_told_by_their_number)
+    "revoked.lua":
+        ("tells what has ended",
+         "local start = redis.call('ZCOUNT', KEYS[1], '-inf', now)", "local start = 0",
+         revocations::what_is_revoked_is_told_until_its_time)
+        ("has news for whoever knows",
+         "if news == ARGV[4] then", "if false then",
+         revocations::news_of_revocations_are_told_by_their_number)
+        ("repeats the last of a page",
+         "redis.call('ZRANK', KEYS[1], ARGV[2]) + 1", "redis.call('ZRANK', KEYS[1], ARGV[2])",
+         revocations::revocations_come_in_pages)
 };
 
 fn root() -> PathBuf {

@@ -2,6 +2,7 @@
 
 mod drain;
 mod explain;
+mod operate;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ use crate::lease::LeaseId;
 use crate::profile::{Profile, State, Status};
 use crate::reason::{ReleaseReason, RemovalReason};
 use crate::refusal::Refusal;
+use crate::revocation::Revocation;
 use crate::time::StoreTime;
 
 /// Chosen by the edge, rising over its run; the answer repeats it.
@@ -265,6 +266,12 @@ pub enum LinkDown {
         lease: LeaseId,
         /// Why.
         reason: RemovalReason,
+    },
+    /// What is revoked until when, of tokens, keys and subjects: joins with such tokens are refused, and what rests
+    /// on one is over.
+    Revoked {
+        /// At most a page of the store's list.
+        revocations: Vec<(Revocation, StoreTime)>,
     },
     /// This core is going.
     Drain,

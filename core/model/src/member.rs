@@ -19,7 +19,7 @@ use smol_str::SmolStr;
 pub use self::abandon::abandon;
 pub use self::expire::expire;
 pub use self::join::join;
-pub use self::leave::{evict, leave};
+pub use self::leave::{evict, leave, revoke};
 pub use self::shown::{last_heard, shown};
 pub use self::update::update;
 

@@ -1,12 +1,15 @@
 //! What has been revoked, until it cannot matter any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use smol_str::SmolStr;
 
-use crate::id::{Roster, SessionId, UserId};
+use crate::claim::TokenRefusal;
+use crate::id::{Roster, SessionId, UserId, escape_into};
 use crate::limits::REVOCATIONS_MAX;
 use crate::reason::RemovalReason;
+use crate::record::TokenRef;
 use crate::refusal::Refusal;
 use crate::time::StoreTime;
 
@@ -30,6 +33,23 @@ pub enum Revocation {
     },
 }
 
+impl fmt::Display for Revocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(id) => {
+                f.write_str("token ")?;
+                escape_into(id, f)
+            }
+            Self::Key(id) => {
+                f.write_str("key ")?;
+                escape_into(id, f)
+            }
+            Self::Subject(user) => write!(f, "user {user}"),
+            Self::Session { roster, user, session } => write!(f, "session {session} of {user} in {roster}"),
+        }
+    }
+}
+
 /// Revocations that are known to one process. Bounded: beyond [`REVOCATIONS_MAX`] the one that ends first
 /// is let go; the store has it still.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,11 +59,11 @@ pub struct Revocations {
 }
 
 impl Revocations {
-    /// Notes that something is revoked until then. Never shortens.
-    pub fn note(&mut self, what: Revocation, until: StoreTime) {
+    /// Notes that something is revoked until then; whether that is news. Never shortens.
+    pub fn note(&mut self, what: Revocation, until: StoreTime) -> bool {
         if let Some(known) = self.until.get(&what) {
             if *known >= until {
-                return;
+                return false;
             }
             self.ends.remove(&(*known, what.clone()));
         }
@@ -54,6 +74,7 @@ impl Revocations {
         {
             self.until.remove(&first);
         }
+        true
     }
 
     /// Forgets what has ended.
@@ -90,6 +111,24 @@ impl Revocations {
             Some(_) => Err(Refusal::HasEnded { reason: RemovalReason::Evicted }),
             None => Ok(()),
         }
+    }
+
+    /// Whether a token still opens something: neither it, nor its key, nor its subject is revoked.
+    ///
+    /// # Errors
+    /// [`TokenRefusal::Revoked`].
+    pub fn judge_token(&self, user: &UserId, token: &TokenRef, now: StoreTime) -> Result<(), TokenRefusal> {
+        let mut rests_on = [
+            Some(Revocation::Subject(user.clone())),
+            Some(Revocation::Key(token.key_id.clone())).filter(|_| !token.key_id.is_empty()),
+            Some(Revocation::Token(token.token_id.clone())).filter(|_| !token.token_id.is_empty()),
+        ]
+        .into_iter()
+        .flatten();
+        if !self.until.is_empty() && rests_on.any(|what| self.until(&what, now).is_some()) {
+            return Err(TokenRefusal::Revoked);
+        }
+        Ok(())
     }
 
     /// Those in force, in the order of what they are.
@@ -145,6 +184,38 @@ mod tests {
         assert_eq!(known.judge_join(&roster, &ann, &other, StoreTime(99)), Ok(()));
         assert_eq!(known.judge_join(&roster, &bob, &one, StoreTime(99)), Ok(()));
         assert_eq!(known.judge_join(&elsewhere, &ann, &one, StoreTime(99)), Ok(()));
+    }
+
+    #[test]
+    fn a_token_is_revoked_by_itself_by_its_key_and_by_its_subject() {
+        let ann = UserId::new("ann").unwrap();
+        let token =
+            |key: &str, id: &str| TokenRef { ends: StoreTime(9), key_id: key.into(), token_id: id.into() };
+        let of_ann = token("k", "t");
+        for what in
+            [Revocation::Token("t".into()), Revocation::Key("k".into()), Revocation::Subject(ann.clone())]
+        {
+            let mut known = Revocations::default();
+            assert!(known.note(what.clone(), StoreTime(100)) && !known.note(what.clone(), StoreTime(100)));
+            assert_eq!(
+                known.judge_token(&ann, &of_ann, StoreTime(99)),
+                Err(TokenRefusal::Revoked),
+                "{what:?}"
+            );
+            assert_eq!(known.judge_token(&ann, &of_ann, StoreTime(100)), Ok(()), "{what:?}");
+        }
+        let mut known = Revocations::default();
+        for what in [Revocation::Token("k".into()), Revocation::Key("t".into()), Revocation::Key("".into())] {
+            known.note(what, StoreTime(100));
+        }
+        known.note(Revocation::Token("".into()), StoreTime(100));
+        known.note(Revocation::Subject(UserId::new("bob").unwrap()), StoreTime(100));
+        assert_eq!(known.judge_token(&ann, &of_ann, StoreTime(0)), Ok(()), "others of the same name");
+        assert_eq!(
+            known.judge_token(&ann, &token("", ""), StoreTime(0)),
+            Ok(()),
+            "what has no name is not named"
+        );
     }
 
     #[test]

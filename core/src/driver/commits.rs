@@ -40,6 +40,8 @@ pub(super) enum Work {
     Abandon { release: ReleaseKey, unanswered: member::Unanswered },
     /// Leases of a shard were found due.
     Expire { shard: Shard, due: Vec<member::Due>, by: FoundBy },
+    /// Sessions that rest on something revoked are over.
+    Revoke,
     /// An operator puts the user out. With the sessions that were decided to go.
     Evict { key: QueryKey, sessions: BTreeSet<SessionId> },
 }
@@ -70,7 +72,11 @@ impl Work {
         match self {
             Self::Join(join) => join.join.rejoin.is_some(),
             Self::Update { .. } => false,
-            Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } | Self::Evict { .. } => true,
+            Self::Leave { .. }
+            | Self::Abandon { .. }
+            | Self::Expire { .. }
+            | Self::Revoke
+            | Self::Evict { .. } => true,
         }
     }
 
@@ -79,7 +85,11 @@ impl Work {
         match self {
             Self::Join(_) => self.is_return(),
             Self::Update { .. } => false,
-            Self::Leave { .. } | Self::Abandon { .. } | Self::Expire { .. } | Self::Evict { .. } => true,
+            Self::Leave { .. }
+            | Self::Abandon { .. }
+            | Self::Expire { .. }
+            | Self::Revoke
+            | Self::Evict { .. } => true,
         }
     }
 

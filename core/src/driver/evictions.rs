@@ -109,7 +109,7 @@ impl Driver {
         if ending.reason == RemovalReason::Evicted {
             let (user, session) = (user.clone(), transition.session.clone());
             let what = Revocation::Session { roster: roster.clone(), user, session };
-            self.note_revoked(what, at + transition.lease.ttl() * EVICTED_TTLS);
+            self.learn(vec![(what, at + transition.lease.ttl() * EVICTED_TTLS)]);
         }
     }
 }

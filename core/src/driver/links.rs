@@ -146,7 +146,10 @@ impl Driver {
     pub(super) fn welcome_waiting(&mut self) {
         let Some(store_time) = self.clock.latest(self.now) else { return };
         let timings = self.settings.timings;
-        for (key, link) in self.links.open.iter_mut().filter(|(_, link)| !link.welcomed) {
+        let waiting: Vec<LinkKey> =
+            self.links.open.iter().filter(|(_, link)| !link.welcomed).map(|(key, _)| *key).collect();
+        for key in waiting {
+            let Some(link) = self.links.open.get_mut(&key) else { continue };
             link.welcomed = true;
             let welcome = Welcome {
                 heartbeat: timings.heartbeat,
@@ -159,7 +162,8 @@ impl Driver {
                 core: self.settings.name.clone(),
                 release: env!("CARGO_PKG_VERSION").into(),
             };
-            self.out.push(Effect::Link(*key, LinkDown::Welcome(welcome)));
+            self.out.push(Effect::Link(key, LinkDown::Welcome(welcome)));
+            self.tell_revoked(key, store_time);
         }
     }
 

@@ -13,6 +13,7 @@ use presence_model::position::Position;
 use presence_model::profile::Member;
 use presence_model::record::{LeaseState, MemberRead};
 use presence_model::replica::Freshness;
+use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
@@ -73,6 +74,8 @@ pub enum Input {
     Query(QueryKey, Query),
     /// An operator puts a user out of a room; answered by [`Answer::Evicted`].
     Evict(QueryKey, RoomId, UserId),
+    /// An operator revokes something for so long; answered by [`Answer::Revoked`].
+    Revoke(QueryKey, Revocation, Duration),
     /// An operator sends an edge away: this run of it, or all; answered by [`Answer::Leaving`].
     DrainEdge(QueryKey, EdgeName, Option<Incarnation>),
     /// The store answered.
@@ -102,6 +105,8 @@ pub enum Effect {
     Transition(Box<TransitionLine>),
     /// What an audit has found or mended.
     Audit(AuditNote),
+    /// A token was refused to this edge. Nothing of it is told.
+    TokenRefused(EdgeName, TokenRefusal),
     /// An edge linked under the name of one that is linked already.
     Namesake(EdgeName),
 }
@@ -213,6 +218,11 @@ pub enum Answer {
     Evicted {
         /// How many sessions were put out, or kept from being brought back by their edge.
         sessions: usize,
+    },
+    /// To [`Input::Revoke`].
+    Revoked {
+        /// Until when, by the store's clock.
+        until: StoreTime,
     },
     /// To [`Input::DrainEdge`]: the runs that go, at least one, and how many sessions each still holds.
     Leaving(Vec<(Incarnation, usize)>),

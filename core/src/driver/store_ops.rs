@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use presence_model::id::{Incarnation, RegionId, RoomId, Roster};
+use presence_model::id::{Incarnation, RegionId, RoomId, Roster, UserId};
 use presence_model::lease::Shard;
 use presence_model::time::{Mono, StoreTime};
 
@@ -48,8 +48,18 @@ pub(super) enum Pending {
     Summary(QueryKey, RoomId),
     /// A page of what is revoked.
     Revoked,
+    /// Whether something was revoked.
+    RevokedNews,
     /// Revocations being written.
     Revoke,
+    /// A revocation being written, until then, for whoever asked.
+    RevokeAsked(QueryKey, StoreTime),
+    /// Names of rosters in which to look for what rests on something revoked.
+    PurgeNames,
+    /// A page of such a roster.
+    PurgePage(Roster),
+    /// Members of such a roster, and after whom more follow.
+    PurgeMembers(Roster, Option<UserId>),
     /// A shard being tidied.
     Tidy(Shard),
     /// A page of a shard's audit.
@@ -178,7 +188,12 @@ impl Driver {
                 self.on_resume(watch, &room, (&region, serial), result);
             }
             Pending::Revoked => self.on_revoked(result),
+            Pending::RevokedNews => self.on_revoked_news(result),
             Pending::Revoke => self.on_revocations_written(&result),
+            Pending::RevokeAsked(key, until) => self.on_revoke_asked(key, until, &result),
+            Pending::PurgeNames => self.on_purge_names(result),
+            Pending::PurgePage(roster) => self.on_purge_page(roster, result),
+            Pending::PurgeMembers(roster, rest) => self.on_purge_members(roster, rest, result),
             Pending::Tidy(shard) => self.on_tidied(shard, &result),
             Pending::Audit(shard) => self.on_audited(shard, result),
             Pending::Disown(shard) => self.on_disowned(shard, &result),

@@ -16,6 +16,7 @@ mod owed;
 mod queries;
 mod refusals;
 mod releases;
+mod revocations;
 mod silence;
 mod strain;
 mod tidying;

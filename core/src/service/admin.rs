@@ -12,7 +12,7 @@ use super::presence::{bad, room};
 use crate::driver::{Answer, Explained, Query};
 use crate::story;
 
-/// Explanations, evictions and edges sent away.
+/// Explanations, evictions, revocations and edges sent away.
 #[derive(Debug)]
 pub(crate) struct AdminApi(pub(super) Api);
 
@@ -44,6 +44,18 @@ impl v1::admin_service_server::AdminService for AdminApi {
         };
         tracing::info!(%room, %user, sessions, "an operator put a user out");
         Ok(Response::new(v1::EvictResponse { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeResponse>, Status> {
+        let (what, span) = convert::revoke_request(request.into_inner())?;
+        let Answer::Revoked { until } = self.0.revoke(what.clone(), span).await? else {
+            return Err(ServiceError::Internal.into());
+        };
+        tracing::info!(%what, until_ms = until.0, "an operator revoked what tokens rest on");
+        Ok(Response::new(v1::RevokeResponse { until_ms: until.0 }))
     }
 
     async fn drain_edge(

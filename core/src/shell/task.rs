@@ -8,6 +8,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use presence_model::time::{Mono, millis};
 use presence_runtime::clock::Clock;
+use presence_runtime::tokens::Verifier;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ pub struct DriverTask {
     store: Arc<dyn LeaseStore>,
     clock: Clock,
     metrics: Arc<CoreMetrics>,
+    verifier: Verifier,
     store_log: Arc<StoreLog>,
     inbox: mpsc::Receiver<Command>,
     attached: watch::Sender<Attached>,
@@ -59,7 +61,7 @@ impl DriverTask {
         driver: Driver,
         store: Arc<dyn LeaseStore>,
         clock: Clock,
-        metrics: Arc<CoreMetrics>,
+        (metrics, verifier): (Arc<CoreMetrics>, Verifier),
     ) -> (Self, Handle) {
         let (handle, inbox, attached) = Handle::channel();
         let task = Self {
@@ -67,6 +69,7 @@ impl DriverTask {
             store,
             clock,
             metrics,
+            verifier,
             store_log: Arc::default(),
             inbox,
             attached,
@@ -148,6 +151,7 @@ impl DriverTask {
                     | Input::WatchReady(_)
                     | Input::Query(..)
                     | Input::Evict(..)
+                    | Input::Revoke(..)
                     | Input::DrainEdge(..)
                     | Input::Store(..)
                     | Input::Drain
@@ -224,6 +228,9 @@ impl DriverTask {
             }
             Effect::Transition(line) => self.log(&line),
             Effect::Audit(note) => self.note_audit(note),
+            Effect::TokenRefused(edge, refusal) => {
+                self.verifier.refused(refusal, &format_args!("edge {edge}"));
+            }
             Effect::Namesake(edge) => tracing::warn!(
                 %edge,
                 "another edge is linked under this name: logs cannot tell them apart, and a drain sends both away; \

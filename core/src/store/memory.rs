@@ -144,7 +144,7 @@ impl Data {
             Command::Edges => Ok(self.edge_states(now)),
             Command::Seen { user } => Ok(self.people.seen(&user, now)),
             Command::RoomsOf { user, after, count } => Ok(self.people.rooms_of(&user, after, count, now)),
-            Command::Revoked { after, count } => Ok(self.revoked.page(after, count, now)),
+            Command::Revoked { after, count, unless } => Ok(self.revoked.page(after, count, unless, now)),
             Command::Commit(_)
             | Command::Renew { .. }
             | Command::Release { .. }

@@ -307,6 +307,8 @@ pub enum Outcome {
     Revoked {
         /// The clock.
         now: StoreTime,
+        /// Rises whenever something is revoked, or for longer; starts over with the data.
+        news: u64,
         /// What, until when.
         revocations: Vec<(Revocation, StoreTime)>,
         /// Whether more follow.

@@ -172,7 +172,7 @@ impl Inner {
             Command::RoomsOf { user, after, count } => self.rooms_of(user, after, count).await,
             Command::Unlist { user, listed } => self.unlist(user, listed).await,
             Command::Revoke { revocations } => self.revoke(revocations).await,
-            Command::Revoked { after, count } => self.revoked(after, count).await,
+            Command::Revoked { after, count, unless } => self.revoked(after, count, unless).await,
             Command::Tidy { shard, portion } => self.tidy(shard, portion).await,
         }
     }

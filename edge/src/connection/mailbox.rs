@@ -1,5 +1,7 @@
 //! What the hub hands one connection: frames, a ping, a close. One small allocation, no channel.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 
@@ -9,6 +11,19 @@ use presence_model::id::ConnectionId;
 use crate::hub::ConnKey;
 use crate::protocol::{CloseCode, Payload};
 
+/// The address of a client, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bearer(Option<IpAddr>);
+
+impl fmt::Display for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("unknown address"),
+        }
+    }
+}
+
 /// The place where hub and connection meet.
 ///
 /// Bounded without a limit of its own: the hub hands over frames only when all before were written, and
@@ -16,6 +31,7 @@ use crate::protocol::{CloseCode, Payload};
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     connection: ConnectionId,
+    bearer: Bearer,
     key: OnceLock<ConnKey>,
     waker: AtomicWaker,
     mail: Mutex<Mail>,
@@ -35,13 +51,24 @@ pub(crate) struct Mail {
 }
 
 impl Mailbox {
-    pub(crate) fn new(connection: ConnectionId) -> Self {
-        Self { connection, key: OnceLock::new(), waker: AtomicWaker::new(), mail: Mutex::default() }
+    pub(crate) fn new(connection: ConnectionId, address: Option<IpAddr>) -> Self {
+        Self {
+            connection,
+            bearer: Bearer(address),
+            key: OnceLock::new(),
+            waker: AtomicWaker::new(),
+            mail: Mutex::default(),
+        }
     }
 
     /// Which transport this is.
     pub(crate) fn connection(&self) -> ConnectionId {
         self.connection
+    }
+
+    /// Whose tokens come over it, for the log.
+    pub(crate) fn bearer(&self) -> &Bearer {
+        &self.bearer
     }
 
     /// The hub's name for it, once it has one.

@@ -30,7 +30,7 @@ impl Stage {
         let (inbox, reports) = Inbox::pair();
         let shared = Arc::new(Shared { clock, verifier, inbox: inbox.clone() });
         let (near, far) = duplex(window);
-        let connection = Connection::new(near, &[], (ConnectionId(1), encoding), shared, None);
+        let connection = Connection::new(near, &[], (ConnectionId(1), encoding), shared, (None, None));
         let mailbox = Arc::clone(&connection.mailbox);
         Self { connection: Some(connection), far, reports, hand, mailbox, inbox }
     }

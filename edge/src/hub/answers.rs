@@ -121,7 +121,7 @@ impl Hub {
         let stay = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room));
         let Some((stay, session)) = stay.and_then(|stay| {
             let session = stay.session.as_deref_mut()?;
-            stay.token_ends = grant.token_ends;
+            stay.rests_on.ends = grant.token_ends;
             stay.warn_at = Some(warn_at(grant.token_ends, store_time));
             Some((stay.room, session))
         }) else {
@@ -218,7 +218,7 @@ impl Hub {
         match outcome {
             Ok(token_ends) => {
                 if let Some(ends) = token_ends {
-                    stay.token_ends = ends;
+                    stay.rests_on.ends = ends;
                     stay.warn_at = Some(warn_at(ends, store_time));
                 }
             }

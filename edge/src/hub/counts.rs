@@ -50,6 +50,8 @@ pub struct HubCounts {
     pub unknown_leases: u64,
     /// Sessions joined again by this edge.
     pub rejoins: u64,
+    /// Sessions and watches that rested on a revoked token.
+    pub revoked: u64,
     /// Links opened.
     pub links: u64,
     /// Times this process found that it had not run for a while.

@@ -257,6 +257,7 @@ impl Hub {
                 self.say_news_again(cx);
             }
             LinkDown::EndLease { lease, reason } => self.lease_ended(lease, reason, cx),
+            LinkDown::Revoked { revocations } => self.on_revoked(revocations, cx),
             LinkDown::Drain => self.leave(Fault::Drained, cx),
             LinkDown::DrainEdge => cx.out.push(Effect::Go),
         }

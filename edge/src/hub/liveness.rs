@@ -158,7 +158,7 @@ impl Hub {
     /// When the token of a stay is to be looked at.
     fn token_due(&self, stay: &Stay) -> Option<Mono> {
         let slack = if stay.session.is_some() { TOKEN_END_SLACK } else { Duration::ZERO };
-        let ends = stay.token_ends + slack;
+        let ends = stay.rests_on.ends + slack;
         self.link.when(stay.warn_at.map_or(ends, |warn_at| warn_at.min(ends)))
     }
 
@@ -245,10 +245,10 @@ impl Hub {
         let (mut ended, mut expiring) = (Vec::new(), Vec::new());
         for stay in &mut conn.stays {
             let slack = if stay.session.is_some() { TOKEN_END_SLACK } else { Duration::ZERO };
-            if store_time >= stay.token_ends + slack {
+            if store_time >= stay.rests_on.ends + slack {
                 ended.push(stay.room);
             } else if stay.warn_at.take_if(|at| *at <= store_time).is_some() {
-                expiring.push((stay.room, stay.token_ends.since(store_time)));
+                expiring.push((stay.room, stay.rests_on.ends.since(store_time)));
             }
         }
         for (room, within) in expiring {

@@ -9,6 +9,7 @@ use presence_model::id::{ConnectionId, RoomId};
 use presence_model::link::Token;
 use presence_model::profile::{State, Status};
 use presence_model::reason::{ReleaseReason, RemovalReason};
+use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 
 use super::rooms::RoomKey;
@@ -27,6 +28,11 @@ pub(super) type Verified = Option<Result<Claims, TokenRefusal>>;
 pub(super) fn warn_at(ends: StoreTime, now: Option<StoreTime>) -> StoreTime {
     let lead = now.map_or(TOKEN_WARNING, |now| TOKEN_WARNING.min(ends.since(now) / 4));
     ends.before(lead)
+}
+
+/// What a client is told of a refusal, for people: no more than its code, so that nobody learns by trying.
+fn told_of(refusal: TokenRefusal) -> &'static str {
+    if refusal.is_forbidden() { "the token is not for this" } else { "no good token" }
 }
 
 impl Hub {
@@ -180,7 +186,7 @@ impl Hub {
             Ok(_) => return self.refuse_token(key, name, TokenRefusal::Subject, cx),
             Err(refusal) => return self.refuse_token(key, name, refusal, cx),
         };
-        self.take_token(key, room, (token, claims.token.ends), cx.now);
+        self.take_token(key, room, (token, claims.token), cx.now);
         self.say_update(key, room, cx);
     }
 
@@ -189,7 +195,7 @@ impl Hub {
         &mut self,
         key: ConnKey,
         room: RoomKey,
-        (token, ends): (Token, StoreTime),
+        (token, rests_on): (Token, TokenRef),
         now: Mono,
     ) {
         let store_time = self.link.store_time(now);
@@ -198,8 +204,8 @@ impl Hub {
             return;
         }
         stay.token = token;
-        stay.token_ends = ends;
-        stay.warn_at = Some(warn_at(ends, store_time));
+        stay.warn_at = Some(warn_at(rests_on.ends, store_time));
+        stay.rests_on = rests_on;
         if let Some(session) = stay.session.as_deref_mut() {
             session.unsaid.token = true;
         }
@@ -253,6 +259,7 @@ impl Hub {
         }
         if let Some(store_time) = self.link.store_time(now) {
             judge_time(&claims, store_time, TOKEN_LEEWAY)?;
+            self.revoked.judge_token(&claims.user, &claims.token, store_time)?;
         }
         Ok(claims)
     }
@@ -287,8 +294,15 @@ impl Hub {
         true
     }
 
-    fn refuse_token(&mut self, key: ConnKey, room: RoomId, refusal: TokenRefusal, cx: &mut Cx<'_>) {
-        self.refuse(key, (Some(room), refusal.into()), &refusal.to_string(), cx);
+    pub(super) fn refuse_token(
+        &mut self,
+        key: ConnKey,
+        room: RoomId,
+        refusal: TokenRefusal,
+        cx: &mut Cx<'_>,
+    ) {
+        cx.out.push(Effect::TokenRefused(key, refusal));
+        self.refuse(key, (Some(room), refusal.into()), told_of(refusal), cx);
     }
 
     /// The name of a room in which this connection stays.
@@ -353,7 +367,7 @@ impl Hub {
     }
 
     /// What a session that ends by the client's word means to the core.
-    fn say_goodbye(&mut self, key: ConnKey, room: RoomKey, cx: &mut Cx<'_>) {
+    pub(super) fn say_goodbye(&mut self, key: ConnKey, room: RoomKey, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get(key) else { return };
         let connection = conn.id;
         let Some((stay, session)) = conn.stay(room).and_then(|stay| Some((stay, stay.session.as_deref()?)))

@@ -10,6 +10,7 @@ use presence_model::id::{ConnectionId, Generation, SessionId, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{RequestId, Token};
 use presence_model::profile::Profile;
+use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 use presence_model::watch::Level;
 use smol_str::SmolStr;
@@ -57,7 +58,8 @@ pub(super) struct Stay {
     pub(super) room: RoomKey,
     pub(super) user: UserId,
     pub(super) token: Token,
-    pub(super) token_ends: StoreTime,
+    /// What of the token its right rests on.
+    pub(super) rests_on: TokenRef,
     /// When the client is told that its token ends; none: it was.
     pub(super) warn_at: Option<StoreTime>,
     pub(super) showing: Showing,

@@ -12,6 +12,7 @@ mod link;
 mod liveness;
 mod refused;
 mod rejoins;
+mod revoked;
 mod rooms;
 mod sessions;
 mod spread;

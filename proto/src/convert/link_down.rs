@@ -6,7 +6,7 @@ use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
 
 use super::words::removal_reason;
-use super::{generation, label, lease, lease_ids, leases, millis, pause, required, span, time};
+use super::{generation, label, lease, lease_ids, leases, millis, pause, required, revoked, span, time};
 use crate::error::WireError;
 use crate::v1::{self, RefusalCode, join_result::Outcome, link_response::Message};
 
@@ -44,6 +44,7 @@ impl From<LinkDown> for v1::LinkResponse {
                 lease: lease.0,
                 reason: v1::RemovalReason::from(reason).into(),
             }),
+            LinkDown::Revoked { revocations } => Message::Revoked(revoked::told(revocations)),
             LinkDown::Drain => Message::Drain(v1::Drain {}),
             LinkDown::DrainEdge => Message::DrainEdge(v1::DrainEdge {}),
         };
@@ -88,6 +89,7 @@ impl TryFrom<v1::LinkResponse> for LinkDown {
                 lease: lease("EndLease.lease", end.lease)?,
                 reason: removal_reason("EndLease.reason", end.reason)?,
             }),
+            Some(Message::Revoked(wire)) => Ok(Self::Revoked { revocations: revoked::heard(wire)? }),
             Some(Message::Drain(_)) => Ok(Self::Drain),
             Some(Message::DrainEdge(_)) => Ok(Self::DrainEdge),
         }

@@ -21,11 +21,20 @@ impl Bench {
         count: usize,
     ) -> anyhow::Result<(Vec<Revoked>, bool)> {
         let Outcome::Revoked { revocations, more, .. } =
-            self.execute(Command::Revoked { after, count }).await?
+            self.execute(Command::Revoked { after, count, unless: None }).await?
         else {
             bail!("not an answer to Revoked")
         };
         Ok((revocations, more))
+    }
+
+    /// The number of news, and how many are told to whoever knows that one.
+    async fn news(&self, unless: Option<u64>) -> anyhow::Result<(u64, usize)> {
+        let command = Command::Revoked { after: None, count: 9, unless };
+        let Outcome::Revoked { news, revocations, .. } = self.execute(command).await? else {
+            bail!("not an answer to Revoked")
+        };
+        Ok((news, revocations.len()))
     }
 }
 
@@ -86,5 +95,21 @@ pub async fn revocations_come_in_pages(bench: &Bench) -> anyhow::Result<()> {
         bail!("not an answer to Tidy")
     };
     assert_eq!(bench.revoked_page(None, 5).await?, (lasting.collect(), false));
+    Ok(())
+}
+
+/// Whoever knows the number of news is told nothing until there is more; what is no news does not count.
+pub async fn news_of_revocations_are_told_by_their_number(bench: &Bench) -> anyhow::Result<()> {
+    let (nothing, _) = bench.news(None).await?;
+    let until = bench.now().await? + bench.ttl * 9;
+    bench.revoke(vec![(token(1), until), (token(2), until)]).await?;
+    let (two, told) = bench.news(Some(nothing)).await?;
+    assert!(two != nothing && told == 2, "{two}: {told}");
+    assert_eq!(bench.news(Some(two)).await?, (two, 0));
+    bench.revoke(vec![(token(1), until), (token(2), bench.now().await?)]).await?;
+    assert_eq!(bench.news(Some(two)).await?, (two, 0), "it was known already");
+    bench.revoke(vec![(token(1), until + bench.ttl)]).await?;
+    let (longer, told) = bench.news(Some(two)).await?;
+    assert!(longer != two && told == 2, "{longer}: {told}");
     Ok(())
 }

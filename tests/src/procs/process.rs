@@ -12,7 +12,7 @@ use presence_model::time::StoreTime;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -51,12 +51,40 @@ impl Keys {
         self.folder.path().join("keys").join(KEY_FILE)
     }
 
+    /// The id that its tokens name.
+    #[must_use]
+    pub fn key_id(&self) -> &str {
+        self.issuer.key_id()
+    }
+
+    /// Whoever was given its verifying half verifies with those of these pairs from here on.
+    ///
+    /// # Errors
+    /// When one cannot be read, or the file not written.
+    pub fn verify_with(&self, pairs: &[&Pair]) -> anyhow::Result<()> {
+        let keys: Vec<&Value> = pairs.iter().map(|pair| &pair.jwk).collect();
+        // Renamed over the old one: a file that is read meanwhile is whole.
+        let fresh = self.jwks().with_extension("fresh");
+        std::fs::write(&fresh, json!({ "keys": keys }).to_string())?;
+        Ok(std::fs::rename(fresh, self.jwks())?)
+    }
+
+    /// Its first key, as one among others.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub fn pair(&self) -> anyhow::Result<Pair> {
+        let set: Value = serde_json::from_slice(&std::fs::read(self.jwks())?)?;
+        let issuer = Issuer::from_pem(&std::fs::read_to_string(self.key())?)?;
+        Ok(Pair { issuer, jwk: set["keys"][0].clone() })
+    }
+
     /// A token.
     ///
     /// # Errors
     /// When a name is out of bounds.
     pub fn token(&self, user: &str, room: &str, action: Action) -> anyhow::Result<String> {
-        self.sign(user, room, action, (None, TOKEN_TTL))
+        sign(&self.issuer, (user, room, action), (None, TOKEN_TTL), None)
     }
 
     /// A token that is good from now on for so long.
@@ -64,19 +92,50 @@ impl Keys {
     /// # Errors
     /// When a name is out of bounds.
     pub fn token_for(&self, user: &str, room: &str, action: Action, ttl: Duration) -> anyhow::Result<String> {
-        self.sign(user, room, action, (Some(now()), ttl))
+        sign(&self.issuer, (user, room, action), (Some(now()), ttl), None)
+    }
+}
+
+/// One pair among several that are verified with.
+pub struct Pair {
+    issuer: Issuer,
+    jwk: Value,
+}
+
+impl Pair {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// A defect: its own key is refused.
+    pub fn generate() -> anyhow::Result<Self> {
+        let keys = GeneratedKeys::from_seed(rand::random());
+        let set: Value = serde_json::from_str(keys.jwks())?;
+        Ok(Self { issuer: Issuer::from_pem(keys.key_pem())?, jwk: set["keys"][0].clone() })
     }
 
-    fn sign(
-        &self,
-        user: &str,
-        room: &str,
-        action: Action,
-        (not_before, ttl): (Option<StoreTime>, Duration),
-    ) -> anyhow::Result<String> {
-        let (user, room, ends) = (UserId::new(user)?, RoomId::new(room)?, now() + ttl);
-        Ok(self.issuer.sign(&Grant { user, room, action, ends, not_before, token_id: None }))
+    /// The id that its tokens name.
+    #[must_use]
+    pub fn key_id(&self) -> &str {
+        self.issuer.key_id()
     }
+
+    /// A token with an id of its own, to join a room.
+    ///
+    /// # Errors
+    /// When a name is out of bounds.
+    pub fn token(&self, user: &str, room: &str, id: &str) -> anyhow::Result<String> {
+        sign(&self.issuer, (user, room, Action::Join), (None, TOKEN_TTL), Some(id))
+    }
+}
+
+fn sign(
+    issuer: &Issuer,
+    (user, room, action): (&str, &str, Action),
+    (not_before, ttl): (Option<StoreTime>, Duration),
+    id: Option<&str>,
+) -> anyhow::Result<String> {
+    let (user, room, ends) = (UserId::new(user)?, RoomId::new(room)?, now() + ttl);
+    Ok(issuer.sign(&Grant { user, room, action, ends, not_before, token_id: id.map(Into::into) }))
 }
 
 fn now() -> StoreTime {

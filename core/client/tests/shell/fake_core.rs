@@ -211,6 +211,10 @@ impl AdminService for Service {
         Ok(Response::new(self.book().await?.explained.unwrap()))
     }
 
+    async fn revoke(&self, _: Request<v1::RevokeRequest>) -> Result<Response<v1::RevokeResponse>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
     async fn evict(&self, _: Request<v1::EvictRequest>) -> Result<Response<v1::EvictResponse>, Status> {
         Err(Status::unimplemented("nobody is put out of a fake"))
     }

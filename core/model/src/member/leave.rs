@@ -1,4 +1,4 @@
-//! Endings that somebody decided: a goodbye, an eviction.
+//! Endings that somebody decided: a goodbye, an eviction, a revocation.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::change::Change;
 use crate::id::SessionId;
 use crate::lease::LeaseId;
 use crate::reason::{Ending, RemovalReason};
-use crate::record::{MemberRead, Tombstone};
+use crate::record::{MemberRead, SessionRecord, TokenRef, Tombstone};
 use crate::refusal::Refusal;
 use crate::time::StoreTime;
 
@@ -39,20 +39,43 @@ pub fn evict(
 ) -> Option<Change> {
     let concerned = |id: &SessionId| session.is_none_or(|s| s == id);
     let mut draft = Draft::new(read);
-    let mut last = Ending { reason, silent_for: Duration::MAX };
-    let sessions = read.record.iter().flat_map(|r| &r.sessions).filter(|s| concerned(&s.session));
-    for session in sessions.clone() {
-        let ending = ending(read, session, reason, now);
-        last.silent_for = last.silent_for.min(ending.silent_for);
-        draft.end(&session.session, ending, now);
-    }
+    let last = end_those(&mut draft, read, reason, now, |session| concerned(&session.session));
     let returning = |(id, tombstone): &(&SessionId, &Tombstone)| {
         concerned(id)
             && tombstone.reason.is_silence_of_the_edge()
-            && !sessions.clone().any(|s| s.session == **id)
+            && read.record.as_ref().is_none_or(|record| record.session(id).is_none())
     };
     for (id, tombstone) in read.tombstones.iter().filter(returning) {
         draft.bury(id.clone(), Tombstone { reason, ..tombstone.clone() });
     }
     if draft.is_unchanged() { None } else { Some(draft.finish_ended(last)) }
+}
+
+/// Ends every session whose token opens nothing any more. `None`: all of them do.
+///
+/// The member's ending is that of the session heard last.
+#[must_use]
+pub fn revoke(read: &MemberRead, is_revoked: impl Fn(&TokenRef) -> bool, now: StoreTime) -> Option<Change> {
+    let mut draft = Draft::new(read);
+    let last =
+        end_those(&mut draft, read, RemovalReason::TokenRevoked, now, |session| is_revoked(&session.token));
+    if draft.is_unchanged() { None } else { Some(draft.finish_ended(last)) }
+}
+
+/// Ends some sessions of a member for one reason; the ending of the one heard last.
+fn end_those(
+    draft: &mut Draft<'_>,
+    read: &MemberRead,
+    reason: RemovalReason,
+    now: StoreTime,
+    concerned: impl Fn(&SessionRecord) -> bool,
+) -> Ending {
+    let mut last = Ending { reason, silent_for: Duration::MAX };
+    let sessions = read.record.iter().flat_map(|record| &record.sessions);
+    for session in sessions.filter(|session| concerned(session)) {
+        let ending = ending(read, session, reason, now);
+        last.silent_for = last.silent_for.min(ending.silent_for);
+        draft.end(&session.session, ending, now);
+    }
+    last
 }

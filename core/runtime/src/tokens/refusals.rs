@@ -1,6 +1,8 @@
 //! Refused tokens are counted by reason, and each reason is said now and then: nobody but the client is told
 //! otherwise that, say, an edge and its core have different keys.
 
+use std::fmt;
+
 use presence_model::claim::TokenRefusal;
 use prometheus::IntCounterVec;
 
@@ -24,8 +26,8 @@ impl Refusals {
         Self { counter, clock, said: Seldom::new(REFUSAL_SAID_EVERY) }
     }
 
-    /// One more; nothing of the token is told.
-    pub(super) fn note(&self, refusal: TokenRefusal, keys: &KeySet) {
+    /// One more, of this bearer; nothing of the token is told.
+    pub(super) fn note(&self, refusal: TokenRefusal, bearer: &dyn fmt::Display, keys: &KeySet) {
         let counter = self.counter.with_label_values(&[refusal.as_str()]);
         counter.inc();
         if !self.said.is_due(refusal as usize, self.clock.now()) {
@@ -33,9 +35,9 @@ impl Refusals {
         }
         let (reason, refused) = (refusal.as_str(), counter.get());
         if refusal == TokenRefusal::UnknownKey {
-            tracing::warn!(reason, refused, in_force = ?keys, "a token names a key that is not in force here");
+            tracing::warn!(reason, %bearer, refused, in_force = ?keys, "a token names a key that is not in force here");
         } else {
-            tracing::warn!(reason, refused, "a token is refused");
+            tracing::warn!(reason, %bearer, refused, "a token is refused");
         }
     }
 }
@@ -53,7 +55,7 @@ mod tests {
         let jwks = serde_json::json!({ "keys": [crate::tokens::tests::secret_jwk("dev")] }).to_string();
         let keys = KeySet::parse(jwks.as_bytes()).unwrap();
         for _ in 0..3 {
-            refusals.note(TokenRefusal::UnknownKey, &keys);
+            refusals.note(TokenRefusal::UnknownKey, &"192.0.2.1", &keys);
         }
         let text = metrics.encode();
         assert!(text.contains(r#"refused_total{reason="unknown_key"} 3"#), "{text}");

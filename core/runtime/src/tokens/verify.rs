@@ -38,7 +38,7 @@ impl Verifier {
         Self { keys: Arc::new(ArcSwap::from_pointee(keys)), refusals: None }
     }
 
-    /// The same, which counts what it refuses under the label `reason` and says so now and then.
+    /// The same, with what counts refusals under the label `reason` and says so now and then.
     #[must_use]
     pub fn counting(self, refused: IntCounterVec, clock: Clock) -> Self {
         Self { refusals: Some(Arc::new(Refusals::new(refused, clock))), ..self }
@@ -66,14 +66,6 @@ impl Verifier {
     /// # Errors
     /// `Malformed`, `UnknownKey`, `Algorithm`, `Signature`, `Audience` or `Claim`; nothing of the token is told.
     pub fn verify(&self, token: &str) -> Result<Claims, TokenRefusal> {
-        let verified = self.read(token);
-        if let (Err(refusal), Some(refusals)) = (&verified, &self.refusals) {
-            refusals.note(*refusal, &self.keys.load());
-        }
-        verified
-    }
-
-    fn read(&self, token: &str) -> Result<Claims, TokenRefusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::Malformed);
         }
@@ -89,6 +81,16 @@ impl Verifier {
         let data = jsonwebtoken::decode::<RawClaims>(token, &key.decoding, &key.validation)
             .map_err(|error| refusal_of(&error))?;
         data.claims.into_claims(kid).ok_or(TokenRefusal::Claim)
+    }
+}
+
+impl Verifier {
+    /// Counts one more token that was refused, here or by whoever judged its claims. Whose it was and why is logged now
+    /// and then; nothing of the token is.
+    pub fn refused(&self, refusal: TokenRefusal, bearer: &dyn fmt::Display) {
+        if let Some(refusals) = &self.refusals {
+            refusals.note(refusal, bearer, &self.keys.load());
+        }
     }
 }
 

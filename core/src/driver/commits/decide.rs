@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use presence_model::change::Change;
-use presence_model::claim::judge_time;
+use presence_model::claim::{Claims, TokenRefusal, judge_time};
 use presence_model::class::RoomTimings;
 use presence_model::id::{Roster, SessionId};
-use presence_model::lease::Shard;
+use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::{GrantDown, LinkDown, LinkRefusal};
 use presence_model::member::{self, Abandoned, Due, DueCause};
 use presence_model::reason::RemovalReason;
@@ -72,8 +72,9 @@ impl Driver {
             Work::Join(join) => self.decide_join(*join, (roster, read), now, keep),
             Work::Evict { key, sessions } => self.decide_eviction((key, sessions), (roster, read), now, keep),
             Work::Update { link, request, update, claims } => {
-                if claims.as_ref().is_some_and(|claims| judge_time(claims, now, TOKEN_LEEWAY).is_err()) {
-                    self.answer_done(link, request, Err(LinkRefusal::Unauthorized));
+                if let Some(refusal) = claims.as_ref().and_then(|claims| self.judge(claims, now).err()) {
+                    let refusal = self.refuse_token(link, refusal);
+                    self.answer_done(link, request, Err(refusal));
                     return Decision::Over;
                 }
                 match member::update(read, &update, now) {
@@ -92,7 +93,7 @@ impl Driver {
                     }
                 }
             }
-            Work::Leave { link, request, lease } => match member::leave(read, lease, now) {
+            Work::Leave { link, request, lease } => match self.decide_leave(read, lease, now) {
                 Ok(change) => {
                     let work = Work::Leave { link, request, lease };
                     Decision::Commit(keep(work), Box::new(change), None)
@@ -120,11 +121,33 @@ impl Driver {
                     Decision::Over
                 }
             },
+            Work::Revoke => match self.end_revoked(read, now) {
+                Some(change) => Decision::Commit(keep(Work::Revoke), Box::new(change), None),
+                None => Decision::Over,
+            },
             Work::Expire { shard, due, by } => {
                 let due = self.still_due(roster, read, due, now);
                 self.decide_expiry((shard, due, by), read, now, keep)
             }
         }
+    }
+
+    /// Ends whatever of a member rests on something revoked.
+    fn end_revoked(&self, read: &MemberRead, now: StoreTime) -> Option<Change> {
+        member::revoke(read, |token| self.revoked().judge_token(&read.user, token, now).is_err(), now)
+    }
+
+    /// A goodbye. An edge says it also for sessions whose token it has heard to be revoked: that is the reason then.
+    fn decide_leave(&self, read: &MemberRead, lease: LeaseId, now: StoreTime) -> Result<Change, Refusal> {
+        let revoked = self.end_revoked(read, now);
+        let is_among = |change: &Change| change.revokes.contains(&lease.plain_name());
+        revoked.filter(is_among).map_or_else(|| member::leave(read, lease, now), Ok)
+    }
+
+    /// Judges the time of a good token, and whether it still opens anything.
+    fn judge(&self, claims: &Claims, now: StoreTime) -> Result<(), TokenRefusal> {
+        judge_time(claims, now, TOKEN_LEEWAY)?;
+        self.revoked().judge_token(&claims.user, &claims.token, now)
     }
 
     fn decide_expiry(
@@ -162,7 +185,7 @@ impl Driver {
         let judged = self.revoked().judge_join(roster, &read.user, &join.join.session, now);
         let outcome = judged.map_err(Into::into).and_then(|()| match held_already(&join, read) {
             Some(grant) => Ok((grant, None)),
-            None => decide_new(&join, read, now, self.timings_of(&roster.room)),
+            None => self.decide_new(&join, read, now, self.timings_of(&roster.room)),
         });
         match outcome {
             Ok((grant, Some(change))) => {
@@ -178,6 +201,32 @@ impl Driver {
                 Decision::Over
             }
         }
+    }
+
+    fn decide_new(
+        &mut self,
+        join: &JoinWork,
+        read: &MemberRead,
+        now: StoreTime,
+        timings: RoomTimings,
+    ) -> Result<Granted, LinkRefusal> {
+        if let Err(refusal) = self.judge(&join.claims, now) {
+            let told = self.refuse_token(join.link, refusal);
+            // Whoever its edge brings back was there, and is told why that is over.
+            let is_over = refusal == TokenRefusal::Revoked && join.join.rejoin.is_some();
+            let over = LinkRefusal::Refused(Refusal::HasEnded { reason: RemovalReason::TokenRevoked });
+            return Err(if is_over { over } else { told });
+        }
+        let granted = member::join(read, &join.join, now)?;
+        let grant = GrantDown {
+            lease: granted.lease,
+            generation: granted.generation,
+            since: granted.since,
+            resumed: granted.resumed,
+            token_ends: join.claims.token.ends,
+            timings: Some(timings.of_lease(granted.lease.ttl())),
+        };
+        Ok((grant, granted.change))
     }
 
     fn decide_eviction(
@@ -224,22 +273,3 @@ fn held_already(join: &JoinWork, read: &MemberRead) -> Option<GrantDown> {
 }
 
 type Granted = (GrantDown, Option<Box<Change>>);
-
-fn decide_new(
-    join: &JoinWork,
-    read: &MemberRead,
-    now: StoreTime,
-    timings: RoomTimings,
-) -> Result<Granted, LinkRefusal> {
-    judge_time(&join.claims, now, TOKEN_LEEWAY).map_err(|_| LinkRefusal::Unauthorized)?;
-    let granted = member::join(read, &join.join, now)?;
-    let grant = GrantDown {
-        lease: granted.lease,
-        generation: granted.generation,
-        since: granted.since,
-        resumed: granted.resumed,
-        token_ends: join.claims.token.ends,
-        timings: Some(timings.of_lease(granted.lease.ttl())),
-    };
-    Ok((grant, granted.change))
-}

@@ -11,7 +11,7 @@ use presence_runtime::json::is_read_everywhere;
 use rand::Rng as _;
 
 use super::{JoinWork, Work};
-use crate::driver::{Driver, LinkKey, Verified};
+use crate::driver::{Driver, Effect, LinkKey, Verified};
 
 impl Driver {
     /// A session wants in.
@@ -21,7 +21,8 @@ impl Driver {
         let claims = match judge(verified, &up.room, None) {
             Ok(claims) => claims,
             Err(refusal) => {
-                return self.tell(link, LinkDown::Joined { request, outcome: Err(refusal) });
+                let outcome = Err(self.refuse_token(link, refusal));
+                return self.tell(link, LinkDown::Joined { request, outcome });
             }
         };
         let is_too_high = up.generation.is_some_and(|generation| generation > Generation::MAX);
@@ -68,13 +69,24 @@ impl Driver {
             None => None,
             Some(_) => match judge(verified, &room, Some(&user)) {
                 Ok(claims) => Some(Box::new(claims)),
-                Err(refusal) => return self.answer_done(link, request, Err(refusal)),
+                Err(refusal) => {
+                    let refusal = self.refuse_token(link, refusal);
+                    return self.answer_done(link, request, Err(refusal));
+                }
             },
         };
         let token = claims.as_ref().map(|claims| claims.token.clone());
         let update = Box::new(member::Update { lease: lease.plain_name(), status, state, token });
         let roster = Roster { region: edge.region, room };
         self.enqueue(roster, user, Work::Update { link, request, update, claims });
+    }
+
+    /// A token is refused, which is counted and told by its reason: the edge hears of which kind that is.
+    pub(super) fn refuse_token(&mut self, link: LinkKey, refusal: TokenRefusal) -> LinkRefusal {
+        if let Some(edge) = self.links.edge(link) {
+            self.out.push(Effect::TokenRefused(edge.name, refusal));
+        }
+        if refusal.is_forbidden() { LinkRefusal::Forbidden } else { LinkRefusal::Unauthorized }
     }
 
     /// A session says goodbye: its renewals that still wait are void.
@@ -99,19 +111,16 @@ fn is_good(state: &State) -> bool {
 }
 
 /// Judges a token as far as that needs no clock: room, action and, if one is known, the subject.
-fn judge(verified: Verified, room: &RoomId, user: Option<&UserId>) -> Result<Claims, LinkRefusal> {
-    let refused = |refusal: TokenRefusal| {
-        if refusal.is_forbidden() { LinkRefusal::Forbidden } else { LinkRefusal::Unauthorized }
-    };
-    let claims = verified.ok_or(LinkRefusal::Unauthorized)?.map_err(refused)?;
+fn judge(verified: Verified, room: &RoomId, user: Option<&UserId>) -> Result<Claims, TokenRefusal> {
+    let claims = verified.unwrap_or(Err(TokenRefusal::Malformed))?;
     if claims.room != *room {
-        return Err(refused(TokenRefusal::Room));
+        return Err(TokenRefusal::Room);
     }
     if !claims.action.permits(Action::Join) {
-        return Err(refused(TokenRefusal::Action));
+        return Err(TokenRefusal::Action);
     }
     if user.is_some_and(|user| *user != claims.user) {
-        return Err(refused(TokenRefusal::Subject));
+        return Err(TokenRefusal::Subject);
     }
     Ok(claims)
 }

@@ -65,6 +65,7 @@ impl Driver {
                 }
                 self.looked_at(shard, by);
             }
+            Work::Revoke => {}
             Work::Evict { key, sessions } => {
                 self.evicted(key, roster, (&decided.waiting.user, sessions));
             }
@@ -90,6 +91,7 @@ impl Driver {
                 | Work::Leave { .. }
                 | Work::Abandon { .. }
                 | Work::Expire { .. }
+                | Work::Revoke
                 | Work::Evict { .. },
                 NotApplied::Changed | NotApplied::Guard | NotApplied::LeaseExists,
             ) => {}
@@ -127,9 +129,11 @@ impl Driver {
             let waits = match &waiting.work {
                 Work::Join(join) => join.join.rejoin.is_some(),
                 Work::Leave { .. } => true,
-                Work::Update { .. } | Work::Abandon { .. } | Work::Expire { .. } | Work::Evict { .. } => {
-                    false
-                }
+                Work::Update { .. }
+                | Work::Abandon { .. }
+                | Work::Expire { .. }
+                | Work::Revoke
+                | Work::Evict { .. } => false,
             };
             if waits && self.now.since(waiting.since) < patience {
                 again.push(waiting);
@@ -158,6 +162,7 @@ impl Driver {
             Work::Expire { shard, by: FoundBy::Sweep, .. } => self.sweep.part_done(shard, false),
             // A later walk finds it again.
             Work::Expire { by: FoundBy::Audit, .. } => {}
+            Work::Revoke => self.purge_again(waiting.user),
             Work::Evict { key, .. } => self.eviction_failed(key),
         }
     }

@@ -248,7 +248,7 @@ fn an_evicted_session_is_revoked_for_twice_the_ttl_of_the_room() {
     let key = crate::driver::QueryKey(9_999);
     world.input(0, Input::Evict(key, quick_room(), user("bob")));
     world.run(ms(100));
-    let command = Command::Revoked { after: None, count: 10 };
+    let command = Command::Revoked { after: None, count: 10, unless: None };
     let Ok(Outcome::Revoked { revocations, .. }) = world.store.apply(command, now) else { panic!("revoked") };
     let roster = presence_model::id::Roster { region: region(), room: quick_room() };
     let what = Revocation::Session { roster, user: user("bob"), session: session("bob") };

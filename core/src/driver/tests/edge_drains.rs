@@ -18,6 +18,7 @@ fn drain(
         | Answer::Count { .. }
         | Answer::Rooms { .. }
         | Answer::Explain(_)
+        | Answer::Revoked { .. }
         | Answer::Evicted { .. }) => panic!("{other:?}"),
     }
 }

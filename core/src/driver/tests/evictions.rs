@@ -26,6 +26,7 @@ fn evict(world: &mut World, core: usize, name: &str) -> Result<usize, QueryRefus
         | Answer::Count { .. }
         | Answer::Rooms { .. }
         | Answer::Explain(_)
+        | Answer::Revoked { .. }
         | Answer::Leaving(_)) => panic!("{other:?}"),
     }
 }
@@ -40,7 +41,7 @@ fn fresh_session(world: &mut World, edge: usize, name: &str) -> Result<(), LinkR
 
 fn revoked(world: &mut World) -> Vec<Revocation> {
     let now = world.store_now();
-    match world.store.apply(Command::Revoked { after: None, count: 99 }, now) {
+    match world.store.apply(Command::Revoked { after: None, count: 99, unless: None }, now) {
         Ok(Outcome::Revoked { revocations, .. }) => revocations.into_iter().map(|(what, _)| what).collect(),
         other => panic!("{other:?}"),
     }

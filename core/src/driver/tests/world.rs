@@ -6,8 +6,10 @@ pub(super) mod watcher;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use presence_model::claim::TokenRefusal;
 use presence_model::class::{ClassGiven, Classes};
 use presence_model::id::{EdgeName, Incarnation, RegionId, RoomId, Roster, UserId};
+use presence_model::revocation::Revocation;
 use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::{Timings, TimingsGiven};
 
@@ -103,6 +105,8 @@ pub(super) struct World {
     held_back: Vec<(usize, StoreOp, Command)>,
     tails: Vec<WaitingTail>,
     sequence: u64,
+    /// Signs tokens.
+    pub(super) key_id: &'static str,
     pub(super) edges: Vec<Edge>,
     pub(super) watchers: BTreeMap<WatchKey, Watcher>,
     pub(super) answers: BTreeMap<QueryKey, Result<Answer, QueryRefusal>>,
@@ -115,6 +119,7 @@ pub(super) struct World {
     pub(super) audits: BTreeMap<usize, usize>,
     pub(super) audit_notes: Vec<AuditNote>,
     pub(super) namesakes: Vec<EdgeName>,
+    pub(super) token_refusals: Vec<(EdgeName, TokenRefusal)>,
     loads: usize,
     /// Pages of rosters asked for.
     pub(super) pages: usize,
@@ -153,6 +158,7 @@ impl World {
             held_back: Vec::new(),
             tails: Vec::new(),
             sequence: 0,
+            key_id: "k",
             edges: Vec::new(),
             watchers: BTreeMap::new(),
             answers: BTreeMap::new(),
@@ -164,6 +170,7 @@ impl World {
             audits: BTreeMap::new(),
             audit_notes: Vec::new(),
             namesakes: Vec::new(),
+            token_refusals: Vec::new(),
             loads: 0,
             pages: 0,
             histories: 0,
@@ -272,6 +279,7 @@ impl World {
             }
             Effect::Transition(line) => self.transitions.push(*line),
             Effect::Audit(note) => self.audit_notes.push(note),
+            Effect::TokenRefused(edge, refusal) => self.token_refusals.push((edge, refusal)),
             Effect::Namesake(name) => self.namesakes.push(name),
         }
     }
@@ -434,6 +442,19 @@ impl World {
         let key = QueryKey(self.sequence);
         self.sequence += 1;
         self.input(core, Input::Evict(key, room("r"), user(name)));
+        self.answer(key)
+    }
+
+    /// Has a core revoke something, and waits for the answer.
+    pub(super) fn revoke(
+        &mut self,
+        core: usize,
+        what: Revocation,
+        span: Duration,
+    ) -> Result<Answer, QueryRefusal> {
+        let key = QueryKey(self.sequence);
+        self.sequence += 1;
+        self.input(core, Input::Revoke(key, what, span));
         self.answer(key)
     }
 

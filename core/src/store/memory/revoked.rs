@@ -12,6 +12,7 @@ use crate::store::Outcome;
 pub(super) struct Revoked {
     until: BTreeMap<Revocation, StoreTime>,
     ends: BTreeSet<(StoreTime, Revocation)>,
+    news: u64,
 }
 
 impl Revoked {
@@ -24,6 +25,7 @@ impl Revoked {
                 known.map(|known| self.ends.remove(&(known, what.clone())));
                 self.ends.insert((until, what.clone()));
                 self.until.insert(what, until);
+                self.news += 1;
             }
         }
     }
@@ -40,12 +42,17 @@ impl Revoked {
         &self,
         after: Option<(Revocation, StoreTime)>,
         count: usize,
+        unless: Option<u64>,
         now: StoreTime,
     ) -> Outcome {
+        let news = self.news;
+        if unless == Some(news) {
+            return Outcome::Revoked { now, news, revocations: Vec::new(), more: false };
+        }
         let after = after.map(|(what, until)| (until, what));
         let mut rest = self.ends.iter().filter(|entry| entry.0 > now && after.as_ref() < Some(entry));
         let page: Vec<_> = rest.by_ref().take(count).map(|(until, what)| (what.clone(), *until)).collect();
-        Outcome::Revoked { now, revocations: page, more: rest.next().is_some() }
+        Outcome::Revoked { now, news, revocations: page, more: rest.next().is_some() }
     }
 
     /// Whether nothing is kept.

@@ -28,14 +28,6 @@ struct Departure {
     listed: String,
 }
 
-/// Which part of a sorted set is asked for.
-pub(super) enum Scores {
-    /// All of it.
-    All,
-    /// What lies ahead of now.
-    Later,
-}
-
 impl Inner {
     /// Tells of those whom a commit is to bring or take. If that fails the commit must not be sent.
     pub(super) async fn announce(&self, commit: &Commit) -> Result<(), StoreFault> {
@@ -81,7 +73,7 @@ impl Inner {
     ) -> Result<Outcome, StoreFault> {
         let key = self.keys.user(shard_of_user(&user, self.shards), &user);
         let after = after.map(|after| (after.at, roster_name(&after.roster)));
-        let (now, listed, more) = self.listing((&key, Scores::All), after, count).await?;
+        let (now, listed, more) = self.listing(&key, after, count).await?;
         let entry = |(name, at): (String, StoreTime)| {
             let roster = roster_of(&name).ok_or_else(|| unexpected(&name))?;
             Ok(Listed { at, roster })
@@ -90,9 +82,9 @@ impl Inner {
     }
 
     /// A page of a sorted set; whether more follow.
-    pub(super) async fn listing(
+    async fn listing(
         &self,
-        (key, scores): (&str, Scores),
+        key: &str,
         after: Option<(StoreTime, String)>,
         count: usize,
     ) -> Result<(StoreTime, Vec<(String, StoreTime)>, bool), StoreFault> {
@@ -105,10 +97,6 @@ impl Inner {
             None => (0..2).for_each(|_| arguments.text("")),
         }
         arguments.number(count as u64);
-        arguments.text(match scores {
-            Scores::All => "",
-            Scores::Later => "later",
-        });
         let mut reader = Reader::new(self.read(&self.lanes.loads, &LISTING, key, arguments).await?)?;
         let now = reader.time()?;
         let mut page = Vec::new();

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Inner;
 use super::arguments::Arguments;
-use super::people::Scores;
-use super::reader::unexpected;
-use super::script::REVOKE;
+use super::reader::{Reader, unexpected};
+use super::script::{REVOKE, REVOKED};
 use crate::store::{Outcome, StoreFault};
 
 /// Ended revocations forgotten by one command.
@@ -50,12 +49,28 @@ impl Inner {
         &self,
         after: Option<(Revocation, StoreTime)>,
         count: usize,
+        unless: Option<u64>,
     ) -> Result<Outcome, StoreFault> {
-        let after = after.map(|(what, until)| (until, text(&what)));
+        let mut arguments = Arguments::default();
+        match after {
+            Some((what, until)) => {
+                arguments.number(until.0);
+                arguments.text(&text(&what));
+            }
+            None => (0..2).for_each(|_| arguments.text("")),
+        }
+        arguments.number(count as u64);
+        arguments.text(&unless.map_or_else(String::new, |news| news.to_string()));
         let key = self.keys.revoked();
-        let (now, page, more) = self.listing((&key, Scores::Later), after, count).await?;
-        let read = |(name, until): (String, StoreTime)| Ok((parse(&name)?, until));
-        Ok(Outcome::Revoked { now, revocations: page.into_iter().map(read).collect::<Result<_, _>>()?, more })
+        let mut reader = Reader::new(self.read(&self.lanes.loads, &REVOKED, &key, arguments).await?)?;
+        let (now, news) = (reader.time()?, reader.number()?);
+        let mut revocations = Vec::new();
+        while !reader.is_done() {
+            revocations.push((parse(&reader.text()?)?, reader.time()?));
+        }
+        let more = revocations.len() > count;
+        revocations.truncate(count);
+        Ok(Outcome::Revoked { now, news, revocations, more })
     }
 }
 

@@ -126,6 +126,8 @@ scripts! {
     PROBE = [include_str!("scripts/probe.lua")];
     /// Revokes.
     REVOKE = [TYPES, include_str!("scripts/revoke.lua")];
+    /// A page of what is revoked.
+    REVOKED = [include_str!("scripts/revoked.lua")];
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How a connection enters a room: by joining it or by watching it, for the first time or again.
 
-use presence_model::claim::{Action, Claims};
+use presence_model::claim::{Action, Claims, TokenRefusal};
 use presence_model::id::{Generation, RoomId};
 use presence_model::limits::ROOMS_PER_CONNECTION_MAX;
 use presence_model::link::Token;
@@ -51,11 +51,11 @@ impl Hub {
         let stay = here.and_then(|room| Some((room, self.conns.get(key)?.stay(room)?)));
         match stay {
             Some((_, stay)) if stay.user != claims.user => {
-                self.refuse(key, (Some(name), ErrorCode::Forbidden.into()), "another subject", cx);
+                self.refuse_token(key, name, TokenRefusal::Subject, cx);
             }
             Some((room, stay)) => {
                 if stay.session.is_none() {
-                    self.take_token(key, room, (token, claims.token.ends), cx.now);
+                    self.take_token(key, room, (token, claims.token), cx.now);
                 }
                 self.ask_for(key, room, level);
                 self.show_again(key, room, since, cx.now);
@@ -98,8 +98,7 @@ impl Hub {
                 if *since != Since::Nowhere {
                     self.counts.reconnects.refused += 1;
                 }
-                let told = Told::from(refusal);
-                self.refuse(key, (Some(name.clone()), told), &refusal.to_string(), cx);
+                self.refuse_token(key, name.clone(), refusal, cx);
                 None
             }
         }
@@ -148,9 +147,10 @@ impl Hub {
     ) {
         let Some(stay) = self.conns.get(key).and_then(|conn| conn.stay(room)) else { return };
         let Some(session) = stay.session.as_deref() else { return };
-        let refusal = if stay.user != claims.user {
-            Some((ErrorCode::Forbidden.into(), "another subject"))
-        } else if session.id != join.session {
+        if stay.user != claims.user {
+            return self.refuse_token(key, join.room, TokenRefusal::Subject, cx);
+        }
+        let refusal = if session.id != join.session {
             Some((
                 ErrorCode::BadRequest.into(),
                 "another session of this connection is there: leave it first",
@@ -167,7 +167,7 @@ impl Hub {
             return self.refuse(key, (Some(join.room), told), message, cx);
         }
         let raised = join.generation.filter(|new| session.generation.is_some_and(|own| *new > own));
-        self.take_token(key, room, (join.token, claims.token.ends), cx.now);
+        self.take_token(key, room, (join.token, claims.token), cx.now);
         if let Some(session) = self.conns.get_mut(key).and_then(|conn| conn.session_mut(room)) {
             session.unsaid.status |= session.profile.status != join.profile.status;
             session.unsaid.state |= session.profile.state != join.profile.state;
@@ -249,11 +249,10 @@ impl Hub {
     /// Puts a connection into a room.
     fn stay(&mut self, key: ConnKey, name: &RoomId, (token, claims): (Token, Claims), now: Mono) -> RoomKey {
         let room = self.rooms.enter(name);
-        let ends = claims.token.ends;
-        let warn_at = Some(warn_at(ends, self.link.store_time(now)));
+        let rests_on = claims.token;
+        let warn_at = Some(warn_at(rests_on.ends, self.link.store_time(now)));
         let (showing, level, session) = (Showing::No, None, None);
-        let stay =
-            Stay { room, user: claims.user, token, token_ends: ends, warn_at, showing, level, session };
+        let stay = Stay { room, user: claims.user, token, rests_on, warn_at, showing, level, session };
         if let Some(conn) = self.conns.get_mut(key) {
             conn.enter(stay);
         }

@@ -111,6 +111,7 @@ impl Edge {
             | Effect::Watch(_)
             | Effect::DropWatch
             | Effect::Go
+            | Effect::TokenRefused(..)
             | Effect::Drained => {}
         }
         None

@@ -80,6 +80,7 @@ pub(super) struct World {
     pub(super) wanted: (bool, bool),
     pub(super) drained: bool,
     pub(super) told_to_go: usize,
+    pub(super) token_refusals: Vec<TokenRefusal>,
     /// Whether a core answers beats.
     pub(super) core_beats: bool,
     /// What a core welcomes with.
@@ -128,6 +129,7 @@ impl World {
             wanted: (false, false),
             drained: false,
             told_to_go: 0,
+            token_refusals: Vec::new(),
             core_beats: true,
             core: timings(),
             accepted: None,
@@ -215,6 +217,7 @@ impl World {
             }
             Effect::Watch(up) => self.watched.push(up),
             Effect::DropWatch => self.wanted.1 = false,
+            Effect::TokenRefused(_, refusal) => self.token_refusals.push(refusal),
             Effect::Go => self.told_to_go += 1,
             Effect::Drained => self.drained = true,
         }

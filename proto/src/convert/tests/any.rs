@@ -23,6 +23,7 @@ use presence_model::profile::{Member, Profile, State, Status};
 use presence_model::reason::{ReleaseReason, RemovalReason};
 use presence_model::refusal::Refusal;
 use presence_model::replica::{Freshness, SnapshotPage};
+use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
 use presence_model::view::RegionEvent;
 use presence_model::watch::{Level, OpenRoom, WatchDown, WatchRefusal, WatchUp};
@@ -341,6 +342,16 @@ fn grant() -> impl Strategy<Value = GrantDown> {
     )
 }
 
+/// Of tokens; those of sessions are not told.
+fn revocation() -> impl Strategy<Value = Revocation> {
+    let id = || "\\PC{1,40}".prop_map(SmolStr::from);
+    prop_oneof![
+        user().prop_map(Revocation::Subject),
+        id().prop_map(Revocation::Token),
+        id().prop_map(Revocation::Key),
+    ]
+}
+
 pub(super) fn link_down() -> impl Strategy<Value = LinkDown> {
     let joined = prop_oneof![grant().prop_map(Ok), refusal().prop_map(Err)];
     let ends = (1..=TIME_MS_MAX).prop_map(StoreTime);
@@ -356,6 +367,7 @@ pub(super) fn link_down() -> impl Strategy<Value = LinkDown> {
         (request(), done).prop_map(|(request, outcome)| LinkDown::Done { request, outcome }),
         ms().prop_map(|within| LinkDown::RenewAll { within }),
         (lease(), removal_reason()).prop_map(|(lease, reason)| LinkDown::EndLease { lease, reason }),
+        vec((revocation(), time()), 0..9).prop_map(|revocations| LinkDown::Revoked { revocations }),
         Just(LinkDown::Drain),
         Just(LinkDown::DrainEdge),
     ]

@@ -10,9 +10,9 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
-use crate::convert::{age, freshness, time};
+use crate::convert::{age, freshness, revoke_request, time};
 use crate::error::WireError;
-use crate::limits::{SPAN_MS_MAX, TIME_MS_MAX};
+use crate::limits::{REVOKED_FOR_MS_MAX, SPAN_MS_MAX, TIME_MS_MAX};
 use crate::v1::{self, join_result, link_request, link_response, watch_request, watch_response};
 
 /// A field, the highest number it takes, and how a message with that number is read.
@@ -102,6 +102,10 @@ fn min_interval(min_interval_ms: u64) -> Result<(), WireError> {
         .map(|_| ())
 }
 
+fn of_user() -> v1::Revocation {
+    v1::Revocation { what: Some(v1::revocation::What::Subject("ann".into())) }
+}
+
 const BOUNDED: &[Row] = &[
     ("Welcome.heartbeat_ms", SPAN_MS_MAX, |n| welcome(|w, n| w.heartbeat_ms = n, n)),
     ("Welcome.heartbeat_min_ms", SPAN_MS_MAX, |n| welcome(|w, n| w.heartbeat_min_ms = n, n)),
@@ -134,6 +138,15 @@ const BOUNDED: &[Row] = &[
     ("RenewAll.renew_within_ms", SPAN_MS_MAX, |renew_within_ms| {
         down(link_response::Message::RenewAll(v1::RenewAll { renew_within_ms }))
     }),
+    ("RevokedUntil.until_ms", TIME_MS_MAX, |until_ms| {
+        let one = v1::RevokedUntil { what: Some(of_user()), until_ms };
+        down(link_response::Message::Revoked(v1::Revoked { revocations: vec![one] }))
+    }),
+    ("RevokeRequest.for_ms", REVOKED_FOR_MS_MAX, |for_ms| {
+        revoke_request(v1::RevokeRequest { what: Some(of_user()), for_ms }).map(|_| ())
+    }),
+    // Read by `presence revoke` with the function that is called here.
+    ("RevokeResponse.until_ms", TIME_MS_MAX, |n| time("RevokeResponse.until_ms", n).map(|_| ())),
     ("Member.since_ms", TIME_MS_MAX, member),
     ("Removal.silent_for_ms", TIME_MS_MAX, removal),
     ("Freshness.since_ms", TIME_MS_MAX, held),

@@ -210,6 +210,7 @@ impl World {
             }
             Effect::Answer(key, answer) => self.answered(key, answer),
             Effect::Audit(_) => self.story.count("audit"),
+            Effect::TokenRefused(_, refusal) => self.story.count(refusal.as_str()),
             Effect::Namesake(edge) => self.note("namesake", edge.as_str()),
             Effect::Transition(line) => {
                 let transition = &line.transition;

@@ -232,6 +232,7 @@ impl World {
                     self.wires.send(&mut stream.up, way, Event::WatchGoneAtCore(key));
                 }
             }
+            Effect::TokenRefused(_, refusal) => self.story.count(refusal.as_str()),
             Effect::Go => {}
             Effect::Drained => self.wires.after(Duration::from_millis(20), Event::StopEdge(place, run)),
         }

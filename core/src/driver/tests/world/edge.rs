@@ -199,7 +199,11 @@ impl World {
                 edge.leases.remove(lease);
             }
             LinkDown::RenewAll { .. } => edge.renew_at = self.now,
-            LinkDown::Welcome(_) | LinkDown::Beat { .. } | LinkDown::Drain | LinkDown::DrainEdge => {}
+            LinkDown::Welcome(_)
+            | LinkDown::Beat { .. }
+            | LinkDown::Revoked { .. }
+            | LinkDown::Drain
+            | LinkDown::DrainEdge => {}
         }
         edge.heard.push(down);
     }
@@ -263,7 +267,7 @@ impl World {
             room: room("r"),
             action: Action::Join,
             not_before: None,
-            token: TokenRef { ends, key_id: "k".into(), token_id: "t".into() },
+            token: TokenRef { ends, key_id: self.key_id.into(), token_id: format!("t-{name}").into() },
         }
     }
 

@@ -1,6 +1,6 @@
 -- A page of the sorted set KEYS[1], the lowest score first.
 --
--- ARGV: score and member to continue after or twice "", at most so many, "later" to leave out all up to now.
+-- ARGV: score and member to continue after or twice "", at most so many.
 -- Answer: {now, then each: member, score}. One more than asked says that more follow.
 local time = redis.call('TIME')
 local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
@@ -13,7 +13,6 @@ if ARGV[1] ~= '' then
     start = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. ARGV[1])
   end
 end
-if ARGV[4] == 'later' then start = math.max(start, redis.call('ZCOUNT', KEYS[1], '-inf', now)) end
 local answer = redis.call('ZRANGE', KEYS[1], start, start + tonumber(ARGV[3]), 'WITHSCORES')
 table.insert(answer, 1, now)
 return answer

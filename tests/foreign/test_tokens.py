@@ -1,0 +1,144 @@
+"""Tokens that are signed as docs/tokens.md tells it, by other languages, open a room; revoked ones close it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, binary
+from websockets.sync.client import connect
+
+PAGE = (ROOT / "docs" / "tokens.md").read_text()
+GO_MOD = "module example\n\ngo 1.21\n\nrequire github.com/golang-jwt/jwt/v5 v5.2.1\n"
+GO_MAIN = """package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+func main() {{
+	pem, err := os.ReadFile("keys/key.pem")
+	if err != nil {{
+		panic(err)
+	}}
+	text, err := token(pem, os.Args[1], "u1", "lobby")
+	if err != nil {{
+		panic(err)
+	}}
+	fmt.Println(text)
+}}
+
+{}"""
+
+
+def example(language):
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert len(found) == 1, f"{len(found)} examples in {language}"
+    assert len([line for line in found[0].splitlines() if line.strip()]) <= 13, "about ten lines"
+    return found[0]
+
+
+class Stage:
+    """A core and an edge that verify by a key set of their own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.keys = folder / "keys"
+        assert self.presence("keys", str(self.keys)).returncode == 0
+        jwks = ["--jwks", str(self.keys / "jwks.json"), "--json", "--log", "warn", "--admin", "127.0.0.1:0"]
+        self.core = self.start("presence-core", "--grpc", "127.0.0.1:0", *jwks)
+        self.grpc = json.loads(self.core.stdout.readline())["grpc"]
+        self.edge = self.start("presence-edge", "--listen", "127.0.0.1:0", "--core", f"http://{self.grpc}", *jwks)
+        self.ws = json.loads(self.edge.stdout.readline())["ws"]
+
+    def presence(self, *arguments):
+        return subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=30)
+
+    def start(self, program, *arguments):
+        return subprocess.Popen([binary().with_name(program), *arguments], stdout=subprocess.PIPE, text=True)
+
+    def stop(self):
+        for process in (self.edge, self.core):
+            process.kill()
+            process.wait(10)
+
+    def join(self, token, room="lobby"):
+        socket = connect(self.ws)
+        assert json.loads(socket.recv(10))["t"] == "hello"
+        message = {"t": "join", "room": room, "token": token, "session": "session-0123456789"}
+        socket.send(json.dumps(message))
+        return socket, json.loads(socket.recv(10))
+
+    def run(self, *command):
+        told = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=self.folder)
+        assert told.returncode == 0, told.stderr
+        return told.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    running = Stage(tmp_path_factory.mktemp("tokens"))
+    yield running
+    running.stop()
+
+
+def opens_the_lobby_and_nothing_else(stage, token):
+    socket, answer = stage.join(token)
+    assert answer["t"] == "joined", answer
+    socket.close()
+    socket, answer = stage.join(token, "vault")
+    assert (answer["t"], answer["code"]) == ("error", "forbidden")
+    socket.close()
+
+
+def test_the_example_in_python_signs_tokens_that_are_taken(stage):
+    opens_the_lobby_and_nothing_else(stage, stage.run(sys.executable, "-c", example("python")))
+
+
+def test_the_example_in_node_signs_tokens_that_are_taken(stage):
+    (stage.folder / "token.mjs").write_text(example("js"))
+    opens_the_lobby_and_nothing_else(stage, stage.run("node", "token.mjs"))
+
+
+def test_the_example_in_go_signs_tokens_that_are_taken(stage):
+    if shutil.which("go") is None:
+        pytest.skip("NOT CHECKED: Go is not at hand, so the example in Go of docs/tokens.md was not run")
+    (stage.folder / "main.go").write_text(GO_MAIN.format(example("go")))
+    (stage.folder / "go.mod").write_text(GO_MOD)
+    stage.run("go", "mod", "tidy")
+    kid = json.loads((stage.keys / "jwks.json").read_text())["keys"][0]["kid"]
+    opens_the_lobby_and_nothing_else(stage, stage.run("go", "run", ".", kid))
+
+
+def test_a_token_is_taken_back_by_its_id(stage):
+    signed = stage.presence("token", "--key", str(stage.keys / "key.pem"), "--user", "u2", "--room", "lobby", "--id", "t-1")
+    socket, answer = stage.join(signed.stdout.strip())
+    assert answer["t"] == "joined", answer
+    told = stage.presence("revoke", "token", "t-1", "--for", "1h", "--core", f"http://{stage.grpc}")
+    assert told.returncode == 0, told.stderr
+    assert re.fullmatch(r"token t-1: revoked until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", told.stdout), told.stdout
+    frames = []
+    try:
+        while True:
+            frames.append(json.loads(socket.recv(10)))
+    except Exception:  # The end of the connection, whatever it is called.
+        pass
+    assert frames[-1] == {"t": "ended", "room": "lobby", "reason": "token_revoked"}
+    assert socket.close_code == 4410
+    _, answer = stage.join(signed.stdout.strip())
+    assert (answer["t"], answer["code"]) == ("error", "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["user", "u1"], ["user", "u1", "--for", "0s"], ["key", "k", "--for", "11y"], ["token", "", "--for", "1h"], ["sessions"]],
+)
+def test_what_is_asked_for_wrongly_is_told_and_changes_nothing(stage, wrong):
+    told = stage.presence("revoke", *wrong, "--core", f"http://{stage.grpc}")
+    assert told.returncode == 64 and told.stderr, told
