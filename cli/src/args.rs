@@ -9,6 +9,7 @@ use presence_model::time::spoken;
 use presence_runtime::config::{ConfigFlags, TimingFlags};
 use presence_runtime::telemetry::LogFlags;
 use presence_runtime::tls::{CertificateFiles, ClientFiles};
+use presence_runtime::tokens::AUDIENCE;
 
 /// Presence: who is here, without flicker and without ghosts.
 #[derive(Debug, Parser)]
@@ -136,6 +137,9 @@ pub(crate) struct TokenArgs {
     /// What its bearer may do there.
     #[arg(long, value_enum, default_value = "join")]
     pub(crate) act: Act,
+    /// Whom it is for: as edges and cores are told with --audience.
+    #[arg(long, default_value = AUDIENCE)]
+    pub(crate) audience: String,
     /// Its own id (jti), by which it can be revoked alone.
     #[arg(long, value_name = "JTI", value_parser = token_id)]
     pub(crate) id: Option<String>,

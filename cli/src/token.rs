@@ -17,7 +17,7 @@ use crate::paint;
 pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
     let wrong = || Mistake(format!("--key {}", args.key.display()));
     let pem = std::fs::read_to_string(&args.key).with_context(wrong)?;
-    let issuer = Issuer::from_pem(&pem).with_context(wrong)?;
+    let issuer = Issuer::from_pem(&pem).with_context(wrong)?.with_audience(&args.audience);
     let (user, room) = (UserId::new(&args.user)?, RoomId::new(&args.room)?);
     let action = match args.act {
         Act::Join => Action::Join,

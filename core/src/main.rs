@@ -21,7 +21,7 @@ use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{Protocol, ServerTls};
-use presence_runtime::tokens::KeyFile;
+use presence_runtime::tokens::{KeySources, network_of};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -68,7 +68,6 @@ fn main() -> ExitCode {
 
 async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     let Checked { configuration, timings, classes, region, jwks, tls, exposure, store } = checked;
-    let keys = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings().into_iter().chain(classes.warnings()) {
         tracing::warn!("{warning}");
     }
@@ -78,6 +77,9 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
     shutdown.end_on_signals(Hangup::Told)?;
     let followed = shutdown.child();
+    let network =
+        network_of(&jwks, configuration.jwks_ca.clone(), (&clock, &followed)).await.context("jwks_ca")?;
+    let keys = KeySources::open(&jwks, &configuration.audience, (&network, &clock)).await?;
     let tls = match tls {
         None => None,
         Some(files) => {

@@ -16,6 +16,7 @@ use presence_runtime::config::{
 use presence_runtime::exposure::{Exposure, Guarded, Protection};
 use presence_runtime::telemetry::LogFlags;
 use presence_runtime::tls::ServerFiles;
+use presence_runtime::tokens::{AUDIENCE, KeySource};
 use serde::{Deserialize, Serialize};
 
 use self::store::STORE_SETTINGS;
@@ -48,7 +49,9 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
         Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("name", Kind::Text, "\"core-1\""),
-        Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
+        Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]"),
+        Setting::new("jwks_ca", Kind::Text, "\"/etc/presence/ca.pem\""),
+        Setting::new("audience", Kind::Text, "\"presence\""),
         Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "4096"),
         Setting::new("joins_per_second", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
         Setting::new("joins_waiting", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
@@ -89,9 +92,15 @@ pub struct Flags {
     /// Name of this core, for people
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Keys that verify tokens; followed while running
-    #[arg(long, value_name = "FILE")]
+    /// Keys that verify tokens, files and https addresses, comma-separated; followed while running
+    #[arg(long, value_name = "FILE|URL")]
     pub jwks: Option<String>,
+    /// Who signs the certificates of such addresses, PEM (whom this system trusts)
+    #[arg(long, value_name = "FILE")]
+    pub jwks_ca: Option<String>,
+    /// Whom tokens must be for (presence)
+    #[arg(long, value_name = "AUDIENCE")]
+    pub audience: Option<String>,
     /// Connections of edges and services to take (4096)
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<String>,
@@ -131,8 +140,12 @@ pub struct Configuration {
     /// Name for people.
     pub name: String,
     /// Keys that verify tokens.
+    pub jwks: Vec<String>,
+    /// Who signs the certificates of addresses among them; none: whom this system trusts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub jwks: Option<PathBuf>,
+    pub jwks_ca: Option<PathBuf>,
+    /// Whom tokens must be for.
+    pub audience: String,
     /// Connections of edges and services to take.
     pub connections_max: u32,
     /// New joins to take a second.
@@ -161,7 +174,9 @@ impl Default for Configuration {
             admin: loopback(4702),
             region: "local".to_owned(),
             name: "core".to_owned(),
-            jwks: None,
+            jwks: Vec::new(),
+            jwks_ca: None,
+            audience: AUDIENCE.to_owned(),
             connections_max: CONNECTIONS_DEFAULT,
             joins_per_second: ARRIVALS_PER_SECOND_DEFAULT,
             joins_waiting: u32::try_from(ARRIVALS_WAITING_DEFAULT).unwrap_or(JOINS_MAX),
@@ -186,7 +201,7 @@ pub struct Checked {
     /// The region of the rosters.
     pub region: RegionId,
     /// Keys that verify tokens.
-    pub jwks: PathBuf,
+    pub jwks: Vec<KeySource>,
     /// The certificates of its listener; none: it is plain.
     pub tls: Option<ServerFiles>,
     /// What its listener is exposed to.
@@ -228,7 +243,7 @@ impl Flags {
         let protection = Protection::of(configuration.tls.knows_everybody(), configuration.insecure);
         let exposure = checks.exposure("grpc", GRPC.permit(protection, configuration.grpc));
         checks.listeners(&[("grpc", configuration.grpc), ("admin", configuration.admin)]);
-        let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        let jwks = checks.keys("jwks", &configuration.jwks, configuration.insecure);
         let tls = checks.tls(&configuration.tls);
         let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
@@ -253,6 +268,8 @@ impl Flags {
             .flag("region", "--region", self.region.as_deref())
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
+            .flag("jwks_ca", "--jwks-ca", self.jwks_ca.as_deref())
+            .flag("audience", "--audience", self.audience.as_deref())
             .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("joins_per_second", "--joins-per-second", self.joins_per_second.as_deref())
             .flag("joins_waiting", "--joins-waiting", self.joins_waiting.as_deref())

@@ -16,7 +16,7 @@ use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
-use presence_runtime::tokens::KeyFile;
+use presence_runtime::tokens::{KeySources, network_of};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -54,7 +54,6 @@ fn main() -> ExitCode {
 
 async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     let Checked { configuration, timings, region, edge, jwks, whence, tls, core_tls, exposure } = checked;
-    let key_file = KeyFile::open(&jwks).await.with_context(|| format!("jwks = {}", jwks.display()))?;
     for warning in timings.warnings() {
         tracing::warn!("{warning}");
     }
@@ -63,9 +62,12 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
     shutdown.end_on_signals(Hangup::Told)?;
-    let verifier = key_file.verifier();
     let followed = shutdown.child();
-    followed.spawn("keys", key_file.follow(clock.clone(), followed.token()));
+    let network =
+        network_of(&jwks, configuration.jwks_ca.clone(), (&clock, &followed)).await.context("jwks_ca")?;
+    let keys = KeySources::open(&jwks, &configuration.audience, (&network, &clock)).await?;
+    let verifier = keys.verifier();
+    followed.spawn("keys", keys.follow(clock.clone(), followed.token()));
     let network = match core_tls {
         None => Network::tcp(),
         Some(files) => {

@@ -16,6 +16,7 @@ use presence_runtime::exposure::{Exposure, Guarded, Protection};
 use presence_runtime::rpc;
 use presence_runtime::telemetry::LogFlags;
 use presence_runtime::tls::{ClientFiles, ServerFiles};
+use presence_runtime::tokens::{AUDIENCE, KeySource};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{HANDSHAKES_PER_SECOND_DEFAULT, LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
@@ -47,7 +48,9 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("core", Kind::List(&CORE), "[\"http://127.0.0.1:4701\"]"),
         Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("edge", Kind::Text, "\"edge-1\""),
-        Setting::new("jwks", Kind::Text, "\"/etc/presence/jwks.json\""),
+        Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]"),
+        Setting::new("jwks_ca", Kind::Text, "\"/etc/presence/ca.pem\""),
+        Setting::new("audience", Kind::Text, "\"presence\""),
         Setting::new("origins", Kind::List(&Kind::Text), "[\"https://app.example\"]"),
         Setting::new("list_members", Kind::Whole { min: 1, max: LIST_MEMBERS_MAX }, "5000"),
         Setting::new("insecure", Kind::Switch, "false"),
@@ -87,9 +90,15 @@ pub struct Flags {
     /// Name of this edge, its own among all edges
     #[arg(long, value_name = "NAME")]
     pub edge: Option<String>,
-    /// Keys that verify tokens; followed while running
-    #[arg(long, value_name = "FILE")]
+    /// Keys that verify tokens, files and https addresses, comma-separated; followed while running
+    #[arg(long, value_name = "FILE|URL")]
     pub jwks: Option<String>,
+    /// Who signs the certificates of such addresses, PEM (whom this system trusts)
+    #[arg(long, value_name = "FILE")]
+    pub jwks_ca: Option<String>,
+    /// Whom tokens must be for (presence)
+    #[arg(long, value_name = "AUDIENCE")]
+    pub audience: Option<String>,
     /// Sites whose pages may connect, beside the edge's own host; * is every site
     #[arg(long, value_name = "ORIGIN[,ORIGIN…]")]
     pub origins: Option<String>,
@@ -143,8 +152,12 @@ pub struct Configuration {
     /// Name of this edge.
     pub edge: String,
     /// Keys that verify tokens.
+    pub jwks: Vec<String>,
+    /// Who signs the certificates of addresses among them; none: whom this system trusts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub jwks: Option<PathBuf>,
+    pub jwks_ca: Option<PathBuf>,
+    /// Whom tokens must be for.
+    pub audience: String,
     /// Sites whose pages may connect.
     pub origins: Vec<String>,
     /// Members up to which a room is shown as a list unless a client asks otherwise.
@@ -184,7 +197,9 @@ impl Default for Configuration {
             core: vec!["http://127.0.0.1:4701".to_owned()],
             region: "local".to_owned(),
             edge: "edge".to_owned(),
-            jwks: None,
+            jwks: Vec::new(),
+            jwks_ca: None,
+            audience: AUDIENCE.to_owned(),
             origins: Vec::new(),
             list_members: LIST_MEMBERS_DEFAULT,
             connections_max: CONNECTIONS_DEFAULT,
@@ -230,7 +245,7 @@ pub struct Checked {
     /// Its name.
     pub edge: EdgeName,
     /// Keys that verify tokens.
-    pub jwks: PathBuf,
+    pub jwks: Vec<KeySource>,
     /// How the addresses of clients are known.
     pub whence: Whence,
     /// The certificates of its listener; none: it is plain.
@@ -291,7 +306,7 @@ impl Flags {
         let exposure = checks.exposure("listen", WEBSOCKET.permit(protection, configuration.listen));
         checks.listeners(&[("listen", configuration.listen), ("admin", configuration.admin)]);
         let whence = admission::whence(&configuration, &mut checks);
-        let jwks = checks.keys("jwks", configuration.jwks.as_deref());
+        let jwks = checks.keys("jwks", &configuration.jwks, configuration.insecure);
         let tls = checks.tls(&configuration.tls);
         let is_spoken = configuration.core.iter().any(|url| rpc::is_tls(url));
         let core_tls = checks.core_tls(&configuration.core_tls, is_spoken);
@@ -319,6 +334,8 @@ impl Flags {
             .flag("region", "--region", self.region.as_deref())
             .flag("edge", "--edge", self.edge.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
+            .flag("jwks_ca", "--jwks-ca", self.jwks_ca.as_deref())
+            .flag("audience", "--audience", self.audience.as_deref())
             .flag("origins", "--origins", self.origins.as_deref())
             .flag("list_members", "--list-members", self.list_members.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));

@@ -1,10 +1,13 @@
 """Tokens that are signed as docs/tokens.md tells it, by other languages, open a room; revoked ones close it."""
 
+import functools
+import http.server
 import json
 import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 from conftest import ROOT, binary
@@ -133,6 +136,38 @@ def test_a_token_is_taken_back_by_its_id(stage):
     assert socket.close_code == 4410
     _, answer = stage.join(signed.stdout.strip())
     assert (answer["t"], answer["code"]) == ("error", "unauthorized")
+
+
+def test_keys_are_fetched_from_an_address(stage):
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(stage.keys))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/jwks.json"
+        arguments = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--core", f"http://{stage.grpc}"]
+        edge = stage.start("presence-edge", *arguments, "--jwks", url, "--json", "--log", "warn")
+        try:
+            ws = json.loads(edge.stdout.readline())["ws"]
+            signed = stage.presence("token", "--key", str(stage.keys / "key.pem"), "--user", "u3", "--room", "lobby")
+            with connect(ws) as socket:
+                socket.recv(10)
+                message = {"t": "join", "room": "lobby", "token": signed.stdout.strip(), "session": "session-9876543210"}
+                socket.send(json.dumps(message))
+                assert json.loads(socket.recv(10))["t"] == "joined"
+        finally:
+            edge.kill()
+            edge.wait(10)
+            server.shutdown()
+
+
+@pytest.mark.parametrize("program", ["presence-core", "presence-edge"])
+def test_keys_are_not_fetched_where_others_could_give_out_their_own(program):
+    told = subprocess.run(
+        [binary().with_name(program), "--check", "--jwks", "http://id.example/jwks.json"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert told.returncode == 64 and "https" in told.stderr and "--insecure" in told.stderr, told
 
 
 @pytest.mark.parametrize(

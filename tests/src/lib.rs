@@ -5,6 +5,7 @@ pub mod cast;
 pub mod certificates;
 pub mod conformance;
 pub mod fleet;
+pub mod forge;
 pub mod fuzz;
 pub mod history;
 pub mod procs;

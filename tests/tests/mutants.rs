@@ -435,7 +435,7 @@ const MUTANTS: &[Mutant] = mutants! {
          users::rooms_of_a_user_come_in_pages)
     "revoke.lua":
         ("shortens",
-         "'GT', ARGV[i]", "ARGV[i]",
+         "'GT', 'CH', ARGV[i]", "'CH', ARGV[i]",
          revocations::a_revocation_is_never_shortened)
         ("counts no news",
          "if changed > 0 then", "if false then",

@@ -6,6 +6,16 @@ use std::time::Duration;
 pub const JWKS_KEYS_MAX: usize = 64;
 /// A longer JWKS file is refused unread: 64 RSA keys with certificates fit.
 pub const JWKS_BYTES_MAX: u64 = 256 * 1024;
+/// How often a key set is fetched: identity providers keep a key for hours before they sign with it.
+pub const JWKS_FETCH_EVERY: Duration = Duration::from_secs(60);
+/// Not more often, however many tokens name a key that is not in it: whoever makes such tokens up must not make us fetch.
+pub const JWKS_FETCH_LEAST: Duration = Duration::from_secs(5);
+/// Within what a key set has arrived.
+pub const JWKS_FETCH_WITHIN: Duration = Duration::from_secs(10);
+/// For how long it is waited at start for an address that does not answer.
+pub const JWKS_START_WITHIN: Duration = Duration::from_secs(30);
+/// Between two tries at start.
+pub const JWKS_FETCH_AGAIN: Duration = Duration::from_secs(1);
 /// A shorter HS256 secret is weaker than its hash (RFC 7518, 3.2).
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
 /// The year 9999 in seconds: an `exp` above it is in milliseconds by mistake, and would never end.

@@ -115,6 +115,12 @@ pub enum Fault {
     Step { by_ms: i64 },
     /// An operator puts a user out of a room.
     Evict { user: usize, room: usize },
+    /// An operator revokes all tokens of a user for a while.
+    RevokeUser { user: usize, span: Duration },
+    /// An operator revokes the token that a tab was given last.
+    RevokeToken { tab: usize },
+    /// An operator revokes the key that signs; another one signs from there on.
+    RevokeKey,
 }
 
 impl Fault {
@@ -144,7 +150,8 @@ impl Fault {
             | Self::ReadOnly { span }
             | Self::SlowStore { span, .. }
             | Self::LoseAnswers { span, .. }
-            | Self::LoseCommands { span, .. } => span,
+            | Self::LoseCommands { span, .. }
+            | Self::RevokeUser { span, .. } => span,
             Self::Blip { .. }
             | Self::Update { .. }
             | Self::Copy { .. }
@@ -158,7 +165,9 @@ impl Fault {
             | Self::FailOver { .. }
             | Self::Move { .. }
             | Self::Step { .. }
-            | Self::Evict { .. } => Duration::ZERO,
+            | Self::Evict { .. }
+            | Self::RevokeToken { .. }
+            | Self::RevokeKey => Duration::ZERO,
         }
     }
 
@@ -188,7 +197,8 @@ impl Fault {
             | Self::ReadOnly { span }
             | Self::SlowStore { span, .. }
             | Self::LoseAnswers { span, .. }
-            | Self::LoseCommands { span, .. } => *span = lasts,
+            | Self::LoseCommands { span, .. }
+            | Self::RevokeUser { span, .. } => *span = lasts,
             Self::Blip { .. }
             | Self::Update { .. }
             | Self::Copy { .. }
@@ -202,7 +212,9 @@ impl Fault {
             | Self::FailOver { .. }
             | Self::Move { .. }
             | Self::Step { .. }
-            | Self::Evict { .. } => {}
+            | Self::Evict { .. }
+            | Self::RevokeToken { .. }
+            | Self::RevokeKey => {}
         }
         self
     }
@@ -223,7 +235,10 @@ impl Fault {
             | Self::Deaf { .. }
             | Self::Forgetful { .. }
             | Self::Storm { .. }
-            | Self::Evict { .. } => true,
+            | Self::Evict { .. }
+            | Self::RevokeUser { .. }
+            | Self::RevokeToken { .. }
+            | Self::RevokeKey => true,
             Self::CrashEdge { .. }
             | Self::NapEdge { .. }
             | Self::DrainEdge { .. }
@@ -305,6 +320,9 @@ impl fmt::Display for Fault {
             Self::Move { shard } => write!(f, "shard {shard} moves"),
             Self::Step { by_ms } => write!(f, "the store's clock steps by {by_ms} ms"),
             Self::Evict { user, room } => write!(f, "u{user} is put out of r{room}"),
+            Self::RevokeUser { user, .. } => write!(f, "all tokens of u{user} are revoked"),
+            Self::RevokeToken { tab } => write!(f, "the token of tab{tab} is revoked"),
+            Self::RevokeKey => write!(f, "the key that signs is revoked"),
         }?;
         match millis(self.span()) {
             0 => Ok(()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use presence_model::id::{ConnectionId, Generation, Incarnation, SessionId};
 use presence_model::lease::LeaseId;
 use presence_model::reason::RemovalReason;
+use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 
 /// A room and a user, by number.
@@ -29,6 +30,7 @@ pub(super) struct Held {
     /// Its edge was taken for lost, and has not renewed since.
     pub(super) lost: bool,
     pub(super) token_ends: StoreTime,
+    pub(super) rests_on: TokenRef,
 }
 
 /// A lease that the store forgot: whoever had it must not suffer from that for a ttl.

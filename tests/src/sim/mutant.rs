@@ -77,6 +77,14 @@ mutants! {
     ForgetsTokenEnds = "tokens do not end";
     /// A token opens whatever room is named beside it.
     TokensOpenAnyRoom = "tokens open any room";
+    /// What is revoked is not written.
+    ForgetsRevocations = "revocations are not written";
+    /// What is revoked opens nothing more, but whoever is in stays.
+    RevokesDoorsOnly = "who is revoked stays in";
+    /// Edges are told that a key is revoked, whatever is.
+    RevokesMore = "revokes more than asked";
+    /// After a loss of data nobody writes what is revoked again.
+    LosesRevocations = "revocations are lost with the data";
     /// Every ending is explained as a goodbye.
     ExplainsWrongly = "the reason is lost";
     /// A re-join does not say since when its member is there.

@@ -57,6 +57,9 @@ provoked! {
     Storm = "storm";
     /// Pages do not read while others come, go and say something new.
     SlowReaders = "slow readers";
+    /// Users, tokens and keys are revoked: of who is in, in grace and out of reach; then the store is emptied, and all
+    /// cores and edges start again.
+    Revoked = "revoked";
     /// What an edge says is heard twice, and what it gave up, and got back, is among it.
     SaidTwice = "said twice";
 }
@@ -90,6 +93,7 @@ impl Provoked {
             Self::Rolling => Plan::of(seed, shape, &rolling()),
             Self::Storm => Plan::of(seed, shape, &storm()),
             Self::SlowReaders => Plan::of(seed, shape, &slow_readers(people)),
+            Self::Revoked => Plan::of(seed, shape, &revoked()),
             Self::SaidTwice => Plan::of(seed, shape, &said_twice(people)),
         }
     }
@@ -252,6 +256,29 @@ fn slow_readers(people: usize) -> Vec<(u64, Fault)> {
         }
     }
     faults
+}
+
+fn revoked() -> Vec<(u64, Fault)> {
+    let of_user = |user, span| Fault::RevokeUser { user, span: s(span) };
+    let edge = |edge| Fault::CrashEdge { edge, span: s(1), death: Death::Process, same: false };
+    let core = |core| Fault::CrashCore { core, span: s(1), death: Death::Process };
+    vec![
+        (IN, of_user(0, 300)),
+        (IN + 1_000, Fault::RevokeToken { tab: 1 }),
+        (IN + 1_500, Fault::Go { tab: 2, span: s(4) }),
+        (IN + 2_500, of_user(2, 20)),
+        (IN + 9_000, Fault::CutEdge { edge: 0, core: 0, way: Way::Both, span: s(4) }),
+        (IN + 9_500, of_user(3, 20)),
+        (IN + 30_000, Fault::Empty),
+        (IN + 60_000, core(0)),
+        (IN + 75_000, core(1)),
+        (IN + 90_000, edge(0)),
+        (IN + 92_000, edge(1)),
+        (IN + 120_000, Fault::RevokeKey),
+        (IN + 140_000, Fault::NapEdge { edge: 1, span: s(4) }),
+        (IN + 140_500, Fault::RevokeKey),
+        (IN + 141_000, core(0)),
+    ]
 }
 
 fn said_twice(people: usize) -> Vec<(u64, Fault)> {

@@ -165,6 +165,8 @@ pub(super) struct World {
     tabs_asleep: Vec<Option<Vec<Event>>>,
     desks: Vec<Desk>,
     tokens: Vec<Claims>,
+    /// Keys that sign no more.
+    keys_revoked: u64,
     operator: Operator,
     ledger: Ledger,
     eye: Eye,
@@ -208,6 +210,7 @@ impl World {
             tabs_asleep: (0..shape.tabs).map(|_| None).collect(),
             desks: (0..shape.desks).map(desk).collect(),
             tokens: Vec::new(),
+            keys_revoked: 0,
             operator: Operator::new(chance(seed, Purpose::Operator, 0)),
             ledger: Ledger::default(),
             eye: Eye::new(shape),

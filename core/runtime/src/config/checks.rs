@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use presence_model::timing::{Timings, TimingsGiven};
 
@@ -10,7 +9,7 @@ use super::loader::Loader;
 use super::mistake::{Mistake, Mistakes};
 use crate::exposure::Exposed;
 use crate::telemetry::LogFlags;
-use crate::tokens::KeySet;
+use crate::tokens::{KeySet, KeySource};
 
 /// Whether two listeners cannot both have their address; port 0 is another one each time.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
@@ -88,23 +87,31 @@ impl<'l, 'a> Checks<'l, 'a> {
         }
     }
 
-    /// The file of the keys that verify tokens: there, and good.
-    pub fn keys(&mut self, path: &str, file: Option<&Path>) -> Option<PathBuf> {
-        let Some(file) = file else {
+    /// Where the keys that verify tokens are: files that are there, and good; addresses that may be asked.
+    pub fn keys(&mut self, path: &str, sources: &[String], insecure: bool) -> Option<Vec<KeySource>> {
+        if sources.is_empty() {
             // Who cannot be read has not said that there is none.
             if !self.mistakes.iter().any(|mistake| mistake.path == path || mistake.path == "--config") {
                 let rule = "give the keys that verify tokens; `presence keys DIR` makes a pair".to_owned();
                 self.wrong(path, "(not set)".to_owned(), rule);
             }
             return None;
-        };
-        match KeySet::read(file) {
-            Ok(_) => Some(file.to_owned()),
-            Err(error) => {
-                self.wrong(path, format!("{:?}", file.display().to_string()), error.to_string());
-                None
-            }
         }
+        let read = sources.iter().map(|text| self.key_source(path, text, insecure)).collect::<Vec<_>>();
+        read.into_iter().collect()
+    }
+
+    fn key_source(&mut self, path: &str, text: &str, insecure: bool) -> Option<KeySource> {
+        let wrong = match KeySource::parse(text, insecure) {
+            Ok(KeySource::File(file)) => match KeySet::read(&file) {
+                Ok(_) => return Some(KeySource::File(file)),
+                Err(error) => error.to_string(),
+            },
+            Ok(url) => return Some(url),
+            Err(bad) => bad.to_string(),
+        };
+        self.wrong(path, format!("{text:?}"), wrong);
+        None
     }
 
     /// That what to log can be read.

@@ -47,6 +47,7 @@ pub struct Grant {
 pub struct Issuer {
     key: EncodingKey,
     header: Header,
+    audience: SmolStr,
 }
 
 impl Issuer {
@@ -58,7 +59,8 @@ impl Issuer {
         let key = SigningKey::from_pkcs8_pem(pem).map_err(|_| KeyUnusable::NotEd25519)?;
         let (key, jwk) = ed25519_parts(&key);
         let kid = thumbprint(&jwk);
-        Ok(Self { key, header: Header { kid: Some(kid), ..Header::new(Algorithm::EdDSA) } })
+        let header = Header { kid: Some(kid), ..Header::new(Algorithm::EdDSA) };
+        Ok(Self { key, header, audience: AUDIENCE.into() })
     }
 
     /// Signs by HS256 with a secret that the verifying side knows under this id: for development.
@@ -70,7 +72,14 @@ impl Issuer {
             return Err(KeyUnusable::ShortSecret);
         }
         let key = EncodingKey::from_secret(secret).map_err(|_| KeyUnusable::ShortSecret)?;
-        Ok(Self { key, header: Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::HS256) } })
+        let header = Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::HS256) };
+        Ok(Self { key, header, audience: AUDIENCE.into() })
+    }
+
+    /// The same, for tokens of another audience.
+    #[must_use]
+    pub fn with_audience(self, audience: &str) -> Self {
+        Self { audience: audience.into(), ..self }
     }
 
     /// The id of the key, which every token names.
@@ -89,7 +98,7 @@ impl Issuer {
                 Action::Join => "join",
                 Action::Watch => "watch",
             },
-            aud: AUDIENCE,
+            aud: &self.audience,
             exp: grant.ends.0 / 1000,
             nbf: grant.not_before.map(|start| start.0 / 1000),
             jti: grant.token_id.as_deref(),

@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 use smol_str::SmolStr;
 
 use super::AUDIENCE;
+use super::fetch::FetchFault;
 use crate::limits::{HS256_SECRET_BYTES_MIN, JWKS_BYTES_MAX, JWKS_KEYS_MAX};
 
 const ED25519_BYTES: usize = 32;
@@ -24,6 +25,9 @@ pub enum KeysError {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[source] std::io::Error),
+    /// It was not fetched.
+    #[error(transparent)]
+    Unfetched(#[from] FetchFault),
     /// Larger than [`JWKS_BYTES_MAX`].
     #[error("has more than {JWKS_BYTES_MAX} bytes")]
     TooLarge,
@@ -119,39 +123,58 @@ impl KeySet {
     /// # Errors
     /// [`KeysError`]: malformed, too large, one key that is unusable, or none left.
     pub fn parse(json: &[u8]) -> Result<Self, KeysError> {
+        Self::of_all(&[json], AUDIENCE)
+    }
+
+    /// Reads several as one, for tokens of this audience.
+    ///
+    /// # Errors
+    /// As [`KeySet::parse`]; also a key whose id another one has.
+    pub fn of_all(parts: &[impl AsRef<[u8]>], audience: &str) -> Result<Self, KeysError> {
+        let mut set = Self { keys: BTreeMap::new(), ignored: 0 };
+        for part in parts {
+            set.read_in(part.as_ref(), audience)?;
+        }
+        if set.keys.is_empty() { Err(KeysError::Empty) } else { Ok(set) }
+    }
+
+    fn read_in(&mut self, json: &[u8], audience: &str) -> Result<(), KeysError> {
         if json.len() as u64 > JWKS_BYTES_MAX {
             return Err(KeysError::TooLarge);
         }
         let raw: RawSet = serde_json::from_slice(json)
             .map_err(|error| KeysError::Malformed { line: error.line(), column: error.column() })?;
-        if raw.keys.len() > JWKS_KEYS_MAX {
-            return Err(KeysError::TooMany { count: raw.keys.len() });
+        if self.keys.len() + raw.keys.len() > JWKS_KEYS_MAX {
+            return Err(KeysError::TooMany { count: self.keys.len() + raw.keys.len() });
         }
-        let mut set = Self { keys: BTreeMap::new(), ignored: 0 };
         for (index, raw) in raw.keys.iter().enumerate() {
             let kid = raw.kid.clone();
-            set.add(raw).map_err(|fault| KeysError::Key { index, kid, fault })?;
+            self.add(raw, audience).map_err(|fault| KeysError::Key { index, kid, fault })?;
         }
-        if set.keys.is_empty() { Err(KeysError::Empty) } else { Ok(set) }
+        Ok(())
     }
 
-    fn add(&mut self, raw: &RawKey) -> Result<(), KeyFault> {
+    fn add(&mut self, raw: &RawKey, audience: &str) -> Result<(), KeyFault> {
         let Some(algorithm) = algorithm_of(raw)? else {
             self.ignored += 1;
             return Ok(());
         };
         let kid = raw.kid.clone().filter(|kid| (1..=NAME_BYTES_MAX).contains(&kid.len()));
         let kid = kid.ok_or(KeyFault::MissingKid)?;
-        let key =
-            Key { decoding: decoding_key(raw, algorithm)?, algorithm, validation: validation(algorithm) };
+        let key = Key {
+            decoding: decoding_key(raw, algorithm)?,
+            algorithm,
+            validation: validation(algorithm, audience),
+        };
         match self.keys.insert(kid, key) {
             Some(_) => Err(KeyFault::DuplicateKid),
             None => Ok(()),
         }
     }
 
-    pub(super) fn get(&self, kid: &str) -> Option<&Key> {
-        self.keys.get(kid)
+    /// A key, and its id as the set has it: shared by all who rest on it.
+    pub(super) fn get(&self, kid: &str) -> Option<(&SmolStr, &Key)> {
+        self.keys.get_key_value(kid)
     }
 
     /// The ids of the keys, in order.
@@ -250,9 +273,9 @@ fn bytes(parameter: Option<&str>) -> Result<Vec<u8>, KeyFault> {
     if bytes.is_empty() { Err(KeyFault::Malformed) } else { Ok(bytes) }
 }
 
-fn validation(algorithm: Algorithm) -> Validation {
+fn validation(algorithm: Algorithm, audience: &str) -> Validation {
     let mut validation = Validation::new(algorithm);
-    validation.set_audience(&[AUDIENCE]);
+    validation.set_audience(&[audience]);
     validation.set_required_spec_claims(&["aud", "exp", "sub"]);
     // Time is judged by the store's clock, see the module.
     validation.validate_exp = false;

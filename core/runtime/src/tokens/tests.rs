@@ -6,7 +6,6 @@ use presence_model::record::TokenRef;
 use presence_model::time::StoreTime;
 
 use super::*;
-use crate::reload::Looked;
 
 pub(super) const NOW: StoreTime = StoreTime(1_790_000_000_000);
 pub(super) const SECRET: [u8; 32] = [0x5a; 32];
@@ -257,41 +256,187 @@ fn a_pem_with_its_public_half_is_taken_too() {
     assert_eq!(Issuer::from_pem("-----BEGIN").unwrap_err(), KeyUnusable::NotEd25519);
 }
 
-#[tokio::test]
-async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(JWKS_FILE);
-    std::fs::write(&path, keys(1).jwks()).unwrap();
-    let mut file = KeyFile::open(&path).await.unwrap();
-    let verifier = file.verifier();
-    let new = Issuer::from_pem(keys(2).key_pem()).unwrap().sign(&grant());
-    assert!(matches!(file.look().await, Looked::Same));
-    std::fs::write(&path, "{\"keys\":").unwrap();
-    assert!(matches!(file.look().await, Looked::Kept(KeysError::Malformed { .. })));
-    std::fs::remove_file(&path).unwrap();
-    assert!(matches!(file.look().await, Looked::Kept(KeysError::Unreadable(_))));
-    assert_eq!(verifier.keys().ids().collect::<Vec<_>>(), [keys(1).key_id()]);
-    std::fs::write(&path, keys(2).jwks()).unwrap();
-    assert!(matches!(file.look().await, Looked::Replaced));
-    assert!(verifier.verify(&new).is_ok());
-    assert!(KeyFile::open(directory.path().join("none")).await.is_err());
+/// A file that changes, and an address that answers by what is put there.
+struct Places {
+    folder: tempfile::TempDir,
+    answers: std::sync::Arc<std::sync::Mutex<(u16, String)>>,
+    asked: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    port: u16,
+}
+
+impl Places {
+    async fn set(of_file: &str, of_url: &str) -> Self {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(JWKS_FILE), of_file).unwrap();
+        let listener = crate::network::Network::tcp().listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let this = Self {
+            folder,
+            answers: std::sync::Arc::new(std::sync::Mutex::new((200, of_url.to_owned()))),
+            asked: std::sync::Arc::default(),
+            port: listener.local_addr().port(),
+        };
+        let (answers, asked) = (this.answers.clone(), this.asked.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = vec![0; 1_024];
+                let length = stream.read(&mut request).await.unwrap();
+                assert!(request[..length].starts_with(b"GET /keys?v=1 HTTP/1.1\r\n"));
+                let (status, body) = answers.lock().unwrap().clone();
+                let head = format!("HTTP/1.1 {status} So\r\ncontent-length: {}\r\n\r\n", body.len());
+                // Whoever has enough does not read the rest.
+                let _ = stream.write_all((head + &body).as_bytes()).await;
+                asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        this
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.folder.path().join(JWKS_FILE)
+    }
+
+    fn answer(&self, status: u16, body: &str) {
+        *self.answers.lock().unwrap() = (status, body.to_owned());
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    fn sources(&self) -> Vec<KeySource> {
+        let url = format!("http://127.0.0.1:{}/keys?v=1", self.port);
+        vec![KeySource::File(self.file()), KeySource::parse(&url, false).unwrap()]
+    }
+
+    async fn open(&self, clock: &crate::clock::Clock) -> Result<KeySources, BadKeys> {
+        KeySources::open(&self.sources(), AUDIENCE, (&crate::network::Network::tcp(), clock)).await
+    }
+}
+
+fn ids(verifier: &Verifier) -> std::collections::BTreeSet<String> {
+    verifier.keys().ids().map(str::to_owned).collect()
+}
+
+fn ids_of(pairs: &[u8]) -> std::collections::BTreeSet<String> {
+    pairs.iter().map(|seed| keys(*seed).key_id().to_owned()).collect()
+}
+
+/// Lets time pass until something is true of the keys.
+async fn until(hand: &crate::clock::ManualClock, verifier: &Verifier, wanted: &[u8]) {
+    for _ in 0..10_000 {
+        if ids(verifier) == ids_of(wanted) {
+            return;
+        }
+        hand.advance(std::time::Duration::from_millis(50));
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("{:?} and not {:?}", ids(verifier), ids_of(wanted));
 }
 
 #[tokio::test]
-async fn a_followed_file_is_looked_at_until_told_to_stop() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(JWKS_FILE);
-    std::fs::write(&path, keys(1).jwks()).unwrap();
-    let file = KeyFile::open(&path).await.unwrap();
-    let verifier = file.verifier();
+async fn keys_of_a_file_and_an_address_are_one_set_that_follows_both() {
+    let places = Places::set(keys(1).jwks(), keys(2).jwks()).await;
     let (clock, hand) = crate::clock::Clock::manual();
+    let sources = places.open(&clock).await.unwrap();
+    let verifier = sources.verifier();
+    assert_eq!(ids(&verifier), ids_of(&[1, 2]));
     let stop = tokio_util::sync::CancellationToken::new();
-    let task = tokio::spawn(file.follow(clock, stop.clone()));
-    std::fs::write(&path, keys(2).jwks()).unwrap();
-    while verifier.keys().ids().ne([keys(2).key_id()]) {
-        hand.advance(crate::limits::RELOAD_LOOK);
-        tokio::task::yield_now().await;
+    let task = tokio::spawn(sources.follow(clock, stop.clone()));
+    std::fs::write(places.file(), keys(3).jwks()).unwrap();
+    until(&hand, &verifier, &[2, 3]).await;
+    places.answer(200, keys(4).jwks());
+    until(&hand, &verifier, &[3, 4]).await;
+    // Of both, what is bad changes nothing: neither what is no key set nor an id that the other has.
+    for (status, body) in [(500, keys(5).jwks()), (302, ""), (200, "{\"keys\":"), (200, keys(3).jwks())] {
+        let asked = places.asked();
+        places.answer(status, body);
+        while places.asked() < asked + 2 {
+            hand.advance(crate::limits::JWKS_FETCH_LEAST);
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        assert_eq!(ids(&verifier), ids_of(&[3, 4]), "{status} {body}");
     }
+    std::fs::write(places.file(), "{").unwrap();
+    hand.advance(crate::limits::RELOAD_LOOK);
+    places.answer(200, keys(6).jwks());
+    until(&hand, &verifier, &[3, 6]).await;
     stop.cancel();
     task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_is_missing_is_fetched_soon_and_not_again_and_again() {
+    let places = Places::set(keys(1).jwks(), keys(2).jwks()).await;
+    let (clock, hand) = crate::clock::Clock::manual();
+    let sources = places.open(&clock).await.unwrap();
+    let verifier = sources.verifier();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let task = tokio::spawn(sources.follow(clock.clone(), stop.clone()));
+    places.answer(200, keys(3).jwks());
+    let token = Issuer::from_pem(keys(3).key_pem()).unwrap().sign(&grant());
+    assert_eq!(verifier.verify(&token), Err(TokenRefusal::UnknownKey));
+    let begun = clock.now();
+    until(&hand, &verifier, &[1, 3]).await;
+    let took = clock.now().since(begun);
+    assert!(took < crate::limits::JWKS_FETCH_EVERY / 2, "{took:?}");
+    assert!(verifier.verify(&token).is_ok());
+    let (asked, begun) = (places.asked(), clock.now());
+    let made_up = Issuer::from_pem(keys(9).key_pem()).unwrap().sign(&grant());
+    for _ in 0..1_000 {
+        assert!(verifier.verify(&made_up).is_err());
+        hand.advance(std::time::Duration::from_millis(20));
+        tokio::task::yield_now().await;
+    }
+    let most = clock.now().since(begun).div_duration_f64(crate::limits::JWKS_FETCH_LEAST);
+    assert!(((places.asked() - asked) as f64) <= most + 1.0, "{} in {most}", places.asked() - asked);
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_bad_at_start_is_told_with_its_place() {
+    let clock = crate::clock::Clock::system();
+    let places = Places::set(keys(1).jwks(), &" ".repeat(300_000)).await;
+    let bad = places.open(&clock).await.unwrap_err();
+    assert!(matches!(bad.error, KeysError::TooLarge), "{bad:?}");
+    assert!(bad.to_string().contains(&format!("http://127.0.0.1:{}/keys", places.port)), "{bad}");
+    places.answer(200, keys(1).jwks());
+    let bad = places.open(&clock).await.unwrap_err();
+    assert!(matches!(bad.error, KeysError::Key { fault: KeyFault::DuplicateKid, .. }), "{bad:?}");
+    std::fs::remove_file(places.file()).unwrap();
+    assert!(matches!(places.open(&clock).await.unwrap_err().error, KeysError::Unreadable(_)));
+}
+
+#[tokio::test]
+async fn an_address_that_does_not_answer_is_waited_for_at_start_and_then_told() {
+    let places = Places::set(keys(1).jwks(), keys(2).jwks()).await;
+    places.answer(503, "");
+    let (clock, hand) = crate::clock::Clock::manual();
+    let time = tokio::spawn(async move {
+        loop {
+            hand.advance(std::time::Duration::from_millis(100));
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    });
+    let bad = places.open(&clock).await.unwrap_err();
+    assert!(bad.error.to_string().contains("503"), "{bad:?}");
+    assert!(places.asked() >= 5, "{}", places.asked());
+    let opening = places.open(&clock);
+    let answering = async {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        places.answer(200, keys(2).jwks());
+    };
+    let (opened, ()) = tokio::join!(opening, answering);
+    assert_eq!(ids(&opened.unwrap().verifier()), ids_of(&[1, 2]));
+    time.abort();
+}
+
+#[test]
+fn tokens_are_for_the_audience_that_is_configured() {
+    let set = KeySet::of_all(&[keys(1).jwks().as_bytes()], "chat").unwrap();
+    let issuer = Issuer::from_pem(keys(1).key_pem()).unwrap();
+    let verifier = Verifier::new(set);
+    assert_eq!(verifier.verify(&issuer.sign(&grant())), Err(TokenRefusal::Audience));
+    assert!(verifier.verify(&issuer.with_audience("chat").sign(&grant())).is_ok());
 }

@@ -17,6 +17,7 @@ use presence_model::time::StoreTime;
 use prometheus::IntCounterVec;
 use serde::{Deserialize, Deserializer};
 use smol_str::SmolStr;
+use tokio::sync::watch;
 
 use super::jwks::{KeySet, KeysError};
 use super::refusals::Refusals;
@@ -29,13 +30,15 @@ use crate::limits::NUMERIC_DATE_MAX;
 pub struct Verifier {
     keys: Arc<ArcSwap<KeySet>>,
     refusals: Option<Arc<Refusals>>,
+    /// Counts tokens that name a key that is not in force.
+    missing: Arc<watch::Sender<u64>>,
 }
 
 impl Verifier {
     /// Verifies with these keys.
     #[must_use]
     pub fn new(keys: KeySet) -> Self {
-        Self { keys: Arc::new(ArcSwap::from_pointee(keys)), refusals: None }
+        Self { keys: Arc::new(ArcSwap::from_pointee(keys)), refusals: None, missing: Arc::default() }
     }
 
     /// The same, with what counts refusals under the label `reason` and says so now and then.
@@ -49,8 +52,18 @@ impl Verifier {
     /// # Errors
     /// [`KeysError`]; the keys are as before.
     pub fn replace(&self, jwks: &[u8]) -> Result<(), KeysError> {
-        self.keys.store(Arc::new(KeySet::parse(jwks)?));
+        self.take(KeySet::parse(jwks)?);
         Ok(())
+    }
+
+    /// Replaces all keys.
+    pub(super) fn take(&self, keys: KeySet) {
+        self.keys.store(Arc::new(keys));
+    }
+
+    /// Moves when a token names a key that is not in force.
+    pub(super) fn missing(&self) -> watch::Receiver<u64> {
+        self.missing.subscribe()
     }
 
     /// The keys in force.
@@ -74,13 +87,16 @@ impl Verifier {
         let algorithm = Algorithm::from_str(&header.alg).map_err(|_| TokenRefusal::Algorithm)?;
         let keys = self.keys.load();
         let kid = header.kid.ok_or(TokenRefusal::UnknownKey)?;
-        let key = keys.get(&kid).ok_or(TokenRefusal::UnknownKey)?;
+        let Some((kid, key)) = keys.get(&kid) else {
+            self.missing.send_modify(|count| *count += 1);
+            return Err(TokenRefusal::UnknownKey);
+        };
         if algorithm != key.algorithm {
             return Err(TokenRefusal::Algorithm);
         }
         let data = jsonwebtoken::decode::<RawClaims>(token, &key.decoding, &key.validation)
             .map_err(|error| refusal_of(&error))?;
-        data.claims.into_claims(kid).ok_or(TokenRefusal::Claim)
+        data.claims.into_claims(kid.clone()).ok_or(TokenRefusal::Claim)
     }
 }
 

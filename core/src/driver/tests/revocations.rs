@@ -67,7 +67,7 @@ fn what_rests_on_a_revoked_token_is_over_at_once_and_others_stay() {
         assert_eq!(world.log().last().map(String::as_str), Some("ann ended token_revoked"));
         world.run(REVOKED_NEWS);
         for edge in [near, far] {
-            assert_eq!(told(&world, edge), [what.clone()], "once");
+            assert_eq!(told(&world, edge), std::slice::from_ref(&what), "once");
             assert_eq!(world.try_join(edge, "ann", 2).map(drop), Err(LinkRefusal::Unauthorized));
             assert_eq!(world.rejoin(edge, "ann", &ann), Err(OVER));
         }

@@ -18,6 +18,7 @@ use presence_model::reason::{ReleaseReason, RemovalReason};
 use presence_model::record::LeaseState;
 use presence_model::refusal::Refusal;
 use presence_model::replica::Freshness;
+use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
 use presence_model::view::RegionEvent;
 use presence_model::watch::WatchDown;
@@ -90,6 +91,17 @@ impl World {
                 leases.iter_mut().for_each(|(lease, deadline)| *deadline = deadline.before(lease.ttl() / 2));
             }
             (Mutant::RenewalsRevive, Command::Renew { leases, .. }) => self.revive(leases),
+            (Mutant::ForgetsRevocations, Command::Revoke { .. }) => return Some(Outcome::Done),
+            (Mutant::LosesRevocations, Command::Revoke { .. }) if self.ledger.lost_data.is_some() => {
+                return Some(Outcome::Done);
+            }
+            (Mutant::RevokesDoorsOnly, Command::Rooms { .. }) => {
+                return Some(Outcome::Rooms { rooms: Vec::new() });
+            }
+            (Mutant::RevokesDoorsOnly, Command::RoomsOf { .. }) => {
+                let now = self.store.time(self.wires.now);
+                return Some(Outcome::RoomsOf { now, rooms: Vec::new(), more: false });
+            }
             (Mutant::AcknowledgesUnwritten, Command::Renew { .. }) => {
                 return Some(Outcome::Renewed { now: None, unknown: Vec::new() });
             }
@@ -221,6 +233,14 @@ impl World {
             && matches!(outcome, Err(LinkRefusal::Unavailable { .. }))
         {
             *outcome = Err(LinkRefusal::Refused(Refusal::HasEnded { reason: RemovalReason::Evicted }));
+        }
+        if let LinkDown::Revoked { revocations } = down {
+            if self.is_mutant(Mutant::RevokesDoorsOnly) {
+                revocations.clear();
+            } else if self.is_mutant(Mutant::RevokesMore) {
+                let key = self.key_id();
+                revocations.iter_mut().for_each(|(what, _)| *what = Revocation::Key(key.as_str().into()));
+            }
         }
     }
 

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use presence_core::store::{Command, Outcome};
-use presence_model::claim::Action;
+use presence_model::claim::{Action, Claims};
 use presence_model::digest::Digest;
 use presence_model::hold::is_held;
-use presence_model::id::{ConnectionId, SessionId};
+use presence_model::id::{ConnectionId, SessionId, UserId};
 use presence_model::position::Position;
+use presence_model::record::TokenRef;
+use presence_model::revocation::Revocation;
 use presence_model::time::{Mono, millis};
 use serde_json::Value;
 
@@ -29,6 +31,30 @@ const PROPAGATION_ROUGH: Duration = Duration::from_secs(9);
 const STALE_SURELY: Duration = Duration::from_secs(6);
 /// After the end of its token an edge may show a room for so long.
 const TOKEN_SLACK: Duration = Duration::from_secs(3);
+
+/// Within what a revocation is in force everywhere on calm days.
+const REVOKED_WITHIN: Duration = Duration::from_secs(2);
+
+/// What an operator revoked.
+#[derive(Debug)]
+pub(super) struct Revoked {
+    pub(super) what: Revocation,
+    pub(super) asked: Mono,
+    /// When that was said to be in force; none: it may be.
+    pub(super) answered: Option<Mono>,
+    pub(super) span: Duration,
+}
+
+impl Revoked {
+    fn concerns(&self, user: &UserId, token: &TokenRef) -> bool {
+        match &self.what {
+            Revocation::Subject(of) => of == user,
+            Revocation::Key(id) => *id == token.key_id,
+            Revocation::Token(id) => *id == token.token_id,
+            Revocation::Session { .. } => false,
+        }
+    }
+}
 
 /// What is remembered of what was seen.
 pub(super) struct Eye {
@@ -51,6 +77,7 @@ pub(super) struct Eye {
     slack: (Mono, Duration),
     pub(super) evictions: BTreeMap<Who, Mono>,
     pub(super) goodbyes: BTreeMap<(Who, SessionId), Mono>,
+    pub(super) revoked: Vec<Revoked>,
     /// Tokens shown on a connection for a room.
     tokens: BTreeMap<(ConnectionId, usize), Vec<usize>>,
     /// Whose connection it is.
@@ -77,6 +104,7 @@ impl Eye {
             slack: (Mono::default(), Duration::ZERO),
             evictions: BTreeMap::new(),
             goodbyes: BTreeMap::new(),
+            revoked: Vec::new(),
             tokens: BTreeMap::new(),
             owners: BTreeMap::new(),
             tab_unable: vec![Mono::default(); shape.tabs],
@@ -86,7 +114,7 @@ impl Eye {
     }
 
     /// How long the truth may take to be seen.
-    fn bound(&self, now: Mono) -> Duration {
+    pub(super) fn bound(&self, now: Mono) -> Duration {
         if now < self.rough_until { self.calm_bound.max(PROPAGATION_ROUGH) } else { self.calm_bound }
     }
 
@@ -161,6 +189,37 @@ impl Eye {
         self.held_at[room] >= since
     }
 
+    /// Whether somebody asked for the end of what rests on a token.
+    pub(super) fn may_be_revoked(&self, user: &UserId, token: &TokenRef) -> bool {
+        self.revoked.iter().any(|revoked| revoked.concerns(user, token))
+    }
+
+    /// Whether somebody asked for the end of something that may have been this user's.
+    pub(super) fn was_revoked_for(&self, user: &UserId) -> bool {
+        self.revoked.iter().any(|revoked| match &revoked.what {
+            Revocation::Subject(of) => of == user,
+            Revocation::Key(_) | Revocation::Token(_) | Revocation::Session { .. } => true,
+        })
+    }
+
+    /// Whether nothing may rest on a token any more: it has been revoked for longer than anybody may take to know.
+    /// By how much a clock that stepped meanwhile shortened that is not asked.
+    pub(super) fn must_be_over(&self, user: &UserId, token: &TokenRef, slack: Duration, now: Mono) -> bool {
+        self.revoked.iter().any(|revoked| {
+            let known = revoked.answered.is_some_and(|at| at + REVOKED_WITHIN + slack < now);
+            let lasts = now < revoked.asked + revoked.span && self.stepped < Some(revoked.asked);
+            known && lasts && revoked.concerns(user, token)
+        })
+    }
+
+    /// Data are lost: what only one core may know by then is not counted on, and nothing is if there is none.
+    pub(super) fn forget_revoked(&mut self, is_known: bool, now: Mono) {
+        let slack = REVOKED_WITHIN + PROPAGATION_ROUGH;
+        for revoked in &mut self.revoked {
+            revoked.answered = revoked.answered.filter(|at| is_known && *at + slack < now);
+        }
+    }
+
     pub(super) fn may_join(&self, connection: ConnectionId, room: usize) -> bool {
         self.tokens.contains_key(&(connection, room))
     }
@@ -175,6 +234,7 @@ impl World {
         if !self.store.takes_writes(now) {
             self.eye.note_writeless(now);
         }
+        self.cut_revoked_short();
         self.ledger.look(now, store_time);
         self.look_at_holds();
         self.look_at_tabs();
@@ -182,6 +242,17 @@ impl World {
         self.look_at_desks();
         self.look_at_sockets();
         self.look_at_sizes();
+    }
+
+    /// What rests on a revoked token carries nobody any more.
+    fn cut_revoked_short(&mut self) {
+        let (now, store_time) = (self.now(), self.store_time());
+        let (eye, users) = (&self.eye, &self.names.users);
+        for held in self.ledger.leases.values_mut() {
+            if eye.must_be_over(&users[held.who.1], &held.rests_on, Duration::ZERO, now) {
+                held.token_ends = held.token_ends.min(store_time);
+            }
+        }
     }
 
     /// Notes who cannot do its work now.
@@ -481,6 +552,14 @@ impl World {
         if !stepped && self.reaches_tab(tab) && !claims().any(|claims| store_time < claims.token.ends + slack)
         {
             self.breach(Guarantee::G10, format!("tab{tab} is shown r{room} beyond the end of its token"));
+        }
+        let edge = self.sockets.get(&connection).map(|socket| &self.edges[socket.edge]);
+        let knows = edge.is_some_and(|edge| now.since(edge.unable_at) > slack);
+        let tokens = self.eye.tokens.get(&(connection, room));
+        let mut claims = tokens.into_iter().flatten().filter_map(|token| self.tokens.get(*token));
+        let is_over = |claims: &Claims| self.eye.must_be_over(&claims.user, &claims.token, slack, now);
+        if knows && self.reaches_tab(tab) && claims.all(is_over) {
+            self.breach(Guarantee::G10, format!("tab{tab} is shown r{room} though its token is revoked"));
         }
     }
 

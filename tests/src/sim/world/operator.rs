@@ -7,9 +7,11 @@ use presence_core::driver::{Answer, Explained, Input, Query, QueryKey, QueryRefu
 use presence_model::profile::Member;
 use presence_model::reason::RemovalReason;
 use presence_model::replica::Freshness;
+use presence_model::revocation::Revocation;
 use presence_model::time::Mono;
 use rand::RngExt as _;
 
+use super::observe::Revoked;
 use super::{Event, World};
 use crate::sim::chance::Chance;
 use crate::sim::guarantee::Guarantee;
@@ -19,6 +21,8 @@ use crate::sim::ledger::{Ended, Who};
 const ASKS_EVERY: Duration = Duration::from_millis(1_300);
 /// Entries of a page that is larger than any room.
 const PAGE: usize = 1_000;
+/// Longer than any night.
+const FOR_LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What was asked, and what was known then.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ enum Asks {
     Room(usize),
     Explain(Who),
     Evict(Who),
+    /// By its place in the account of what was revoked.
+    Revoke(usize),
 }
 
 pub(super) struct Operator {
@@ -97,6 +103,36 @@ impl World {
         }
     }
 
+    /// Revokes the token that a tab was given last.
+    pub(super) fn revoke_token(&mut self, tab: usize) {
+        let user = &self.names.users[self.tabs[tab].user];
+        let newest = self.tokens.iter().rev().find(|claims| claims.user == *user);
+        if let Some(id) = newest.map(|claims| claims.token.token_id.clone()) {
+            self.revoke(Revocation::Token(id), FOR_LONG);
+        }
+    }
+
+    /// Revokes the key that signs; the next one signs already.
+    pub(super) fn revoke_key(&mut self) {
+        let key = self.key_id();
+        self.keys_revoked += 1;
+        self.revoke(Revocation::Key(key.into()), FOR_LONG);
+    }
+
+    pub(super) fn key_id(&self) -> String {
+        format!("k{}", self.keys_revoked)
+    }
+
+    pub(super) fn revoke(&mut self, what: Revocation, span: Duration) {
+        let Some(run) = self.some_core() else { return };
+        let key = self.ask_about(Asks::Revoke(self.eye.revoked.len()));
+        self.eye.revoked.push(Revoked { what: what.clone(), asked: self.wires.now, answered: None, span });
+        let awake = self.place_of(run).and_then(|place| self.cores[place].process.as_ref());
+        if awake.is_some_and(|core| core.asleep.is_none()) {
+            self.feed_core(run, Input::Revoke(key, what, span));
+        }
+    }
+
     pub(super) fn answered(&mut self, key: QueryKey, answer: Result<Answer, QueryRefusal>) {
         let Some(asked) = self.operator.asked.remove(&key) else {
             return self.breach(Guarantee::G11, format!("question {} is answered twice", key.0));
@@ -114,7 +150,12 @@ impl World {
             (Asks::Evict((room, user)), Answer::Evicted { sessions }) => {
                 self.note("evicted", &format!("u{user} from r{room}: {sessions} sessions"));
             }
-            (Asks::Room(_) | Asks::Explain(_) | Asks::Evict(_), answer) => {
+            (Asks::Revoke(place), Answer::Revoked { .. }) => {
+                self.eye.revoked[place].answered = Some(self.wires.now);
+                let what = self.eye.revoked[place].what.to_string();
+                self.note("revoked", &what);
+            }
+            (Asks::Room(_) | Asks::Explain(_) | Asks::Evict(_) | Asks::Revoke(_), answer) => {
                 self.breach(Guarantee::G12, format!("question {} is answered by {answer:?}", key.0));
             }
         }

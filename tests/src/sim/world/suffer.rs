@@ -9,6 +9,7 @@ use presence_model::id::Generation;
 use presence_model::lease::Shard;
 use presence_model::link::Token;
 use presence_model::profile::{Profile, Status};
+use presence_model::revocation::Revocation;
 use presence_model::time::Mono;
 use rand::RngExt as _;
 
@@ -61,6 +62,12 @@ impl World {
             Fault::DozeCore { over, span } => self.dozes.push((over, span)),
             Fault::DrainCore { core, span } => self.drain_core(core, span),
             Fault::Evict { user, room } => self.evict(user, room),
+            Fault::RevokeUser { user, span } => {
+                let user = self.names.users[user].clone();
+                self.revoke(Revocation::Subject(user), span);
+            }
+            Fault::RevokeToken { tab } => self.revoke_token(tab),
+            Fault::RevokeKey => self.revoke_key(),
             Fault::CutStore { .. }
             | Fault::Slow { .. }
             | Fault::StopStore { .. }
@@ -129,7 +136,10 @@ impl World {
             | Fault::NapCore { .. }
             | Fault::DozeCore { .. }
             | Fault::DrainCore { .. }
-            | Fault::Evict { .. } => {}
+            | Fault::Evict { .. }
+            | Fault::RevokeUser { .. }
+            | Fault::RevokeToken { .. }
+            | Fault::RevokeKey => {}
         }
         self.put_returns_off();
     }

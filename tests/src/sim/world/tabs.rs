@@ -125,7 +125,7 @@ impl World {
 
     /// A token of the tab's user for the room of a place, as its issuer gives it.
     pub(super) fn issue(&mut self, tab: usize, place: usize) -> (usize, Token) {
-        let store_time = self.store_time();
+        let (store_time, key_id) = (self.store_time(), self.key_id());
         let life = self.shape().token_life;
         let this = &mut self.tabs[tab];
         let ends = life.map_or(FOR_EVER, |life| {
@@ -139,7 +139,7 @@ impl World {
             room: self.names.rooms[place.room].clone(),
             action: if place.only_watches { Action::Watch } else { Action::Join },
             not_before: None,
-            token: TokenRef { ends, key_id: "k".into(), token_id: format!("j{number}").into() },
+            token: TokenRef { ends, key_id: key_id.into(), token_id: format!("j{number}").into() },
         });
         (number, Token(format!("t{number}").into()))
     }
@@ -309,6 +309,11 @@ impl World {
         if reason == "evicted" && !self.eye.evictions.contains_key(&who) {
             let what =
                 format!("tab{tab} is told that u{} is put out of r{}, which nobody asked for", who.1, who.0);
+            self.breach(Guarantee::G12, what);
+        }
+        if reason == "token_revoked" && !self.eye.was_revoked_for(&self.names.users[who.1]) {
+            let what =
+                format!("tab{tab} is told that its token in r{} is revoked, which nobody asked for", who.0);
             self.breach(Guarantee::G12, what);
         }
         // Its own goodbye is answered; it may want in again by now.

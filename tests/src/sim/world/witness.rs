@@ -294,6 +294,12 @@ impl World {
         if owner != Some(user) || !self.eye.may_join(*connection, room) {
             self.breach(Guarantee::G10, format!("{about} over a connection of {owner:?}"));
         }
+        let mut sessions = change.record.iter().flat_map(|record| &record.sessions);
+        let token = sessions.find(|own| own.session == *session).map(|own| &own.token);
+        let slack = self.eye.bound(now);
+        if token.is_some_and(|token| self.eye.must_be_over(&self.names.users[user], token, slack, now)) {
+            self.breach(Guarantee::G10, format!("{about} joins with a token that is revoked"));
+        }
         if let Some((newest, over)) = self.ledger.attempts.get(&(who, session.clone()))
             && (newest > generation || (newest == generation && over != connection))
         {
@@ -330,7 +336,10 @@ impl World {
                 let said = self.eye.goodbyes.contains_key(&(who, session.clone()));
                 let stands = self.is_in(who, session, transition.connection);
                 let guarantee = if stands { Guarantee::G2 } else { Guarantee::G8 };
-                (!said).then(|| (guarantee, "ends as left, but nobody said goodbye".to_owned()))
+                // An edge says goodbye for those whose token is revoked, also to a core that has not heard of it.
+                let was_revoked = self.rests_on_revoked(transition);
+                (!said && !was_revoked)
+                    .then(|| (guarantee, "ends as left, but nobody said goodbye".to_owned()))
             }
             RemovalReason::Evicted => {
                 let asked = self.eye.evictions.contains_key(&who);
@@ -349,7 +358,11 @@ impl World {
                 let early = ends.is_some_and(|ends| self.store_time() < ends);
                 early.then(|| (Guarantee::G2, "ends with a token that is in force".to_owned()))
             }
-            RemovalReason::TokenRevoked | RemovalReason::RegionLost => {
+            RemovalReason::TokenRevoked => {
+                let asked = self.rests_on_revoked(transition);
+                (!asked).then(|| (Guarantee::G2, "ends as revoked, but nobody asked for that".to_owned()))
+            }
+            RemovalReason::RegionLost => {
                 Some((Guarantee::G2, format!("ends for a reason nobody gave: {reason}")))
             }
             RemovalReason::ConnectionLost | RemovalReason::LeaseExpired | RemovalReason::EdgeLost => {
@@ -363,6 +376,12 @@ impl World {
             let until = now + self.timings.lease_ttl * 2;
             self.ledger.barred.insert((who, session.clone()), (now, until));
         }
+    }
+
+    /// Whether somebody asked for the end of what a session rests on.
+    fn rests_on_revoked(&self, transition: &Transition) -> bool {
+        let held = self.ledger.leases.get(&transition.lease);
+        held.is_some_and(|held| self.eye.may_be_revoked(&self.names.users[held.who.1], &held.rests_on))
     }
 
     /// A session ends for silence: its lease has run out, in true time, and not in a hold.
@@ -412,6 +431,10 @@ impl World {
         for (lease, ends) in &change.token_ends {
             if let Some(held) = self.ledger.leases.get_mut(lease) {
                 held.token_ends = *ends;
+                let session = change.record.as_ref().and_then(|record| record.session_of(*lease));
+                if let Some(session) = session {
+                    held.rests_on = session.token.clone();
+                }
             }
         }
         for grant in &change.grants {
@@ -497,6 +520,8 @@ impl World {
         }
         self.ledger.data_lost(rooms, stored, ttl, now);
         self.keep_bars();
+        let known = self.cores.iter().any(|slot| slot.process.is_some());
+        self.eye.forget_revoked(known, now);
     }
 
     /// Who was put out stays out, as long as a core is left that knows.
@@ -520,5 +545,6 @@ fn held(who: Who, session: &SessionRecord, (accepted, until): (Mono, Mono), in_g
         in_grace,
         lost: false,
         token_ends: session.token.ends,
+        rests_on: session.token.clone(),
     }
 }

@@ -1,41 +1,126 @@
-//! A table of tokens that must be refused, each with its reason.
+//! Tokens that must be refused, each with its reason: for the verifier, an edge and a core alike.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use presence_model::claim::TokenRefusal;
+use presence_model::claim::{Action, TokenRefusal};
+use presence_model::id::{RoomId, UserId};
+use presence_model::time::StoreTime;
+use presence_runtime::clock::Clock;
+use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer};
 use serde_json::{Value, json};
 
-use super::tests::{NOW, SECRET, grant, jwk_of, keys, secret_jwk};
-use super::*;
+/// Who bears the tokens that are good.
+pub const USER: &str = "u1";
+/// The room that they open.
+pub const ROOM: &str = "lobby";
+const SECRET: [u8; 32] = [0x5a; 32];
+/// Tokens are good for so long.
+const TTL_S: u64 = 3_600;
 
-struct Forge {
-    verifier: Verifier,
+/// What is wrong with a token, the token, and the reason for which it is refused.
+pub type Hostile = (&'static str, String, TokenRefusal);
+
+/// Makes tokens that are good but for one thing. Its keys are always the same.
+pub struct Forge {
     kid: String,
     good: String,
 }
 
 impl Forge {
-    fn new() -> Self {
+    /// A forge whose good tokens are good for an hour.
+    ///
+    /// # Panics
+    /// A defect: its own key is refused.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "its tokens begin when it is made")]
+    pub fn new() -> Self {
         let pair = keys(1);
-        let set = json!({ "keys": [jwk_of(&pair), secret_jwk("dev")] }).to_string();
-        let good = Issuer::from_pem(pair.key_pem()).unwrap().sign(&grant());
-        Self {
-            verifier: Verifier::new(KeySet::parse(set.as_bytes()).unwrap()),
-            kid: pair.key_id().to_owned(),
-            good,
-        }
+        let good = Issuer::from_pem(pair.key_pem()).expect("our key").sign(&grant());
+        Self { kid: pair.key_id().to_owned(), good }
+    }
+
+    /// What verifies its good tokens: an EdDSA key, and a secret for development.
+    #[must_use]
+    pub fn jwks(&self) -> String {
+        json!({ "keys": [jwk_of(&keys(1)), secret_jwk("dev")] }).to_string()
+    }
+
+    /// A good token.
+    #[must_use]
+    pub fn good(&self) -> &str {
+        &self.good
+    }
+
+    /// A good token of somebody else.
+    #[must_use]
+    pub fn of(user: &str) -> String {
+        Self::with_claim("sub", json!(user))
+    }
+
+    /// Tokens that are good though they look odd.
+    #[must_use]
+    pub fn odd(&self) -> Vec<String> {
+        vec![
+            self.good.clone(),
+            Self::with_payload(Self::claims().to_string()),
+            Self::with_header(r#"{"alg":"HS256","kid":"dev","typ":"JWT","x":1}"#),
+            Self::with_claim("aud", json!(["a", "presence"])),
+            Self::with_claim("exp", json!(ends_s() as f64 + 0.5)),
+            Self::with_claim("more", json!({ "anything": [1, 2] })),
+            Self::with_claim("more", json!("x".repeat(2800))),
+        ]
+    }
+
+    /// What the signature alone tells: refused by whoever verifies.
+    #[must_use]
+    pub fn ill_made(&self) -> Vec<Hostile> {
+        [malformed(self), forged(self), ill_said()].concat()
+    }
+
+    /// What is well made, and not for a join of [`USER`] in [`ROOM`] now.
+    #[must_use]
+    pub fn misused(&self) -> Vec<Hostile> {
+        use TokenRefusal::{Action, Audience, Claim, Expired, NotYetValid, Room};
+        let claim = Self::with_claim;
+        let of_eddsa = |change: &dyn Fn(&mut Grant)| {
+            let mut granted = grant();
+            change(&mut granted);
+            Issuer::from_pem(keys(1).key_pem()).expect("our key").sign(&granted)
+        };
+        let room = |name: &str| RoomId::new(name).expect("a name");
+        vec![
+            ("expired", claim("exp", json!(now_s() - 1)), Expired),
+            ("expired in 1970", claim("exp", json!(0)), Expired),
+            ("expired, of the other key", of_eddsa(&|granted| granted.ends = StoreTime(1_000)), Expired),
+            ("not yet valid", claim("nbf", json!(now_s() + 600)), NotYetValid),
+            ("valid from the year 9999", claim("nbf", json!(253_402_300_799_u64)), NotYetValid),
+            ("another room", claim("room", json!("vault")), Room),
+            ("another room, of the other key", of_eddsa(&|granted| granted.room = room("vault")), Room),
+            ("room in capitals", claim("room", json!("Lobby")), Room),
+            ("room with a look-alike letter", claim("room", json!("l\u{43e}bby")), Room),
+            ("room with a space behind", claim("room", json!("lobby ")), Room),
+            ("room with a width of nothing", claim("room", json!("lob\u{200b}by")), Room),
+            ("room in wide letters", claim("room", json!("\u{ff4c}obby")), Room),
+            ("room as a pattern", claim("room", json!("*")), Room),
+            ("room up to a NUL", claim("room", json!("lobby\u{0}vault")), Room),
+            ("another action", claim("act", json!("watch")), Action),
+            ("action with a look-alike letter", claim("act", json!("j\u{43e}in")), Claim),
+            ("action with a space", claim("act", json!("join ")), Claim),
+            ("audience with a look-alike letter", claim("aud", json!("pr\u{435}sence")), Audience),
+        ]
     }
 
     fn claims() -> Value {
-        json!({ "sub": "u1", "room": "lobby", "act": "join", "aud": "presence", "exp": NOW.0 / 1000 + 60 })
+        json!({ "sub": USER, "room": ROOM, "act": "join", "aud": "presence", "exp": ends_s() })
     }
 
     /// Header and payload as text, signed by the development secret whatever they say.
     fn signed(header: &str, payload: impl AsRef<[u8]>) -> String {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
-        let key = EncodingKey::from_secret(&SECRET).unwrap();
-        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
+        let key = EncodingKey::from_secret(&SECRET).expect("a defect of the forge");
+        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256)
+            .expect("a defect of the forge");
         format!("{message}.{signature}")
     }
 
@@ -51,7 +136,7 @@ impl Forge {
     fn with_claim(name: &str, value: Value) -> String {
         let mut claims = Self::claims();
         if value.is_null() {
-            claims.as_object_mut().unwrap().remove(name);
+            claims.as_object_mut().expect("a defect of the forge").remove(name);
         } else {
             claims[name] = value;
         }
@@ -60,34 +145,36 @@ impl Forge {
 
     /// The good token with another header.
     fn re_headed(&self, header: &str) -> String {
-        let (_, rest) = self.good.split_once('.').unwrap();
+        let (_, rest) = self.good.split_once('.').expect("a defect of the forge");
         format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header))
     }
 
     /// A token signed by HMAC under the *public* key of the EdDSA pair.
     fn confused(&self) -> String {
-        let public = jwk_of(&keys(1))["x"].as_str().unwrap().to_owned();
-        let key = EncodingKey::from_secret(&URL_SAFE_NO_PAD.decode(public).unwrap()).unwrap();
+        let public = jwk_of(&keys(1))["x"].as_str().expect("a defect of the forge").to_owned();
+        let key = EncodingKey::from_secret(&URL_SAFE_NO_PAD.decode(public).expect("a defect of the forge"))
+            .expect("a defect of the forge");
         let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{}"}}"#, self.kid));
         let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(Self::claims().to_string()));
-        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
+        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256)
+            .expect("a defect of the forge");
         format!("{message}.{signature}")
     }
 
     fn signed_by_another(&self) -> String {
-        let key = EncodingKey::from_ed_pem(keys(2).key_pem().as_bytes()).unwrap();
+        let key = EncodingKey::from_ed_pem(keys(2).key_pem().as_bytes()).expect("a defect of the forge");
         let header = Header { kid: Some(self.kid.clone()), ..Header::new(Algorithm::EdDSA) };
-        jsonwebtoken::encode(&header, &Self::claims(), &key).unwrap()
+        jsonwebtoken::encode(&header, &Self::claims(), &key).expect("a defect of the forge")
     }
 
     fn parts(&self) -> [&str; 3] {
         let parts: Vec<&str> = self.good.split('.').collect();
-        parts.try_into().unwrap()
+        parts.try_into().expect("a defect of the forge")
     }
 }
 
 /// What is not a token by its form, or names an algorithm that its key has not.
-fn malformed(forge: &Forge) -> Vec<(&'static str, String, TokenRefusal)> {
+fn malformed(forge: &Forge) -> Vec<Hostile> {
     use TokenRefusal::{Algorithm, Malformed, Signature};
     let [header, payload, signature] = forge.parts();
     let none = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"none","kid":"{}"}}"#, forge.kid));
@@ -126,11 +213,11 @@ fn malformed(forge: &Forge) -> Vec<(&'static str, String, TokenRefusal)> {
 }
 
 /// What names a key it is not signed with.
-fn forged(forge: &Forge) -> Vec<(&'static str, String, TokenRefusal)> {
+fn forged(forge: &Forge) -> Vec<Hostile> {
     use TokenRefusal::{Malformed, Signature, UnknownKey};
     let [header, payload, signature] = forge.parts();
-    let other = Issuer::from_pem(keys(2).key_pem()).unwrap().sign(&grant());
-    let mut flipped = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    let other = Issuer::from_pem(keys(2).key_pem()).expect("a defect of the forge").sign(&grant());
+    let mut flipped = URL_SAFE_NO_PAD.decode(signature).expect("a defect of the forge");
     flipped[10] ^= 1;
     let malleable = malleable(signature);
     let grown = Forge::claims().to_string().replace("lobby", "vault");
@@ -161,7 +248,7 @@ fn malleable(signature: &str) -> String {
         0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0,
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
     ];
-    let mut bytes = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    let mut bytes = URL_SAFE_NO_PAD.decode(signature).expect("a defect of the forge");
     let mut carry = 0u16;
     for (byte, order) in bytes[32..].iter_mut().zip(ORDER) {
         carry += u16::from(*byte) + u16::from(order);
@@ -172,7 +259,7 @@ fn malleable(signature: &str) -> String {
 }
 
 /// What is signed by us but does not say what it must.
-fn ill_said() -> Vec<(&'static str, String, TokenRefusal)> {
+fn ill_said() -> Vec<Hostile> {
     use TokenRefusal::{Audience, Claim, Malformed};
     let claim = Forge::with_claim;
     let twice = |extra: &str| Forge::with_payload(Forge::claims().to_string().replacen('{', extra, 1));
@@ -196,13 +283,13 @@ fn ill_said() -> Vec<(&'static str, String, TokenRefusal)> {
         ("unknown action", claim("act", json!("admin")), Claim),
         ("action in capitals", claim("act", json!("JOIN")), Claim),
         ("no end", claim("exp", Value::Null), Claim),
-        ("end as text", claim("exp", json!("1790000060")), Claim),
+        ("end as text", claim("exp", json!(ends_s().to_string())), Claim),
         ("end before 1970", claim("exp", json!(-1)), Claim),
-        ("end in milliseconds", claim("exp", json!(NOW.0)), Claim),
+        ("end in milliseconds", claim("exp", json!(ends_s() * 1_000)), Claim),
         ("end beyond all numbers", claim("exp", json!(u64::MAX)), Claim),
         (
             "end beyond all floats",
-            Forge::with_payload(Forge::claims().to_string().replace("1790000060", "1e999")),
+            Forge::with_payload(Forge::claims().to_string().replace(&ends_s().to_string(), "1e999")),
             Malformed,
         ),
         ("end twice", twice(r#"{"exp":9999999999,"#), Claim),
@@ -218,50 +305,35 @@ fn ill_said() -> Vec<(&'static str, String, TokenRefusal)> {
     ]
 }
 
-#[test]
-fn hostile_tokens_are_refused_for_their_reason() {
-    let forge = Forge::new();
-    let rows: Vec<_> = [malformed(&forge), forged(&forge), ill_said()].concat();
-    assert!(rows.len() >= 60, "{} rows", rows.len());
-    let wrong: Vec<_> = rows
-        .iter()
-        .filter_map(|(what, token, reason)| {
-            let verified = forge.verifier.verify(token);
-            (verified.as_ref().err() != Some(reason)).then_some((what, reason, verified))
-        })
-        .collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+fn now_s() -> u64 {
+    Clock::system().wall_ms() / 1_000
 }
 
-#[test]
-fn the_forge_makes_good_tokens_unless_told_otherwise() {
-    let forge = Forge::new();
-    let good = [
-        forge.good.clone(),
-        Forge::with_payload(Forge::claims().to_string()),
-        Forge::with_header(r#"{"alg":"HS256","kid":"dev","typ":"JWT","x":1}"#),
-        Forge::with_claim("aud", json!(["a", "presence"])),
-        Forge::with_claim("exp", json!(1_790_000_060.5)),
-        Forge::with_claim("sub", json!("u".repeat(255))),
-        Forge::with_claim("more", json!({ "anything": [1, 2] })),
-        Forge::with_claim("more", json!("x".repeat(2800))),
-        Forge::with_claim("room", json!("räume/\u{202e}\n")),
-    ];
-    for token in good {
-        assert!(forge.verifier.verify(&token).is_ok(), "{token}");
+fn ends_s() -> u64 {
+    now_s() + TTL_S
+}
+
+fn keys(seed: u8) -> GeneratedKeys {
+    GeneratedKeys::from_seed([seed; 32])
+}
+
+fn grant() -> Grant {
+    Grant {
+        user: UserId::new(USER).expect("a name"),
+        room: RoomId::new(ROOM).expect("a name"),
+        action: Action::Join,
+        ends: StoreTime(ends_s() * 1_000),
+        not_before: None,
+        token_id: None,
     }
 }
 
-#[test]
-fn every_prefix_and_every_flipped_character_is_refused() {
-    let forge = Forge::new();
-    for end in 0..forge.good.len() {
-        assert!(forge.verifier.verify(&forge.good[..end]).is_err(), "cut at {end}");
-    }
-    for at in 0..forge.good.len() {
-        let mut bytes = forge.good.clone().into_bytes();
-        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-        let token = String::from_utf8(bytes).unwrap();
-        assert!(forge.verifier.verify(&token).is_err(), "flipped at {at}");
-    }
+fn jwk_of(keys: &GeneratedKeys) -> Value {
+    let set: Value = serde_json::from_str(keys.jwks()).expect("ours");
+    set["keys"][0].clone()
+}
+
+/// The key of HS256 tokens as a JWK.
+fn secret_jwk(kid: &str) -> Value {
+    json!({ "kty": "oct", "alg": "HS256", "kid": kid, "k": URL_SAFE_NO_PAD.encode(SECRET) })
 }
