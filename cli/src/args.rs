@@ -9,7 +9,7 @@ use presence_model::time::spoken;
 use presence_runtime::config::{ConfigFlags, TimingFlags};
 use presence_runtime::telemetry::LogFlags;
 use presence_runtime::tls::{CertificateFiles, ClientFiles};
-use presence_runtime::tokens::AUDIENCE;
+use presence_runtime::tokens::{AUDIENCE, Scope};
 
 /// Presence: who is here, without flicker and without ghosts.
 #[derive(Debug, Parser)]
@@ -124,18 +124,27 @@ pub(crate) enum Act {
 
 /// What to sign.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "For a client, or with --scope for a service or an operator.\n\nExamples:\n  presence token --key ./keys/key.pem --user u1 --room lobby\n  presence token --key ./keys/key.pem --user billing --scope presence.read --rooms team-a:\n  presence token --key ./keys/key.pem --user anna --scope presence.read,presence.admin --rooms ''"
+)]
 pub(crate) struct TokenArgs {
     /// The signing key: key.pem of `presence keys`.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
-    /// The user the token speaks for.
+    /// The user the token speaks for, or the service.
     #[arg(long)]
     pub(crate) user: String,
     /// The one room it opens.
-    #[arg(long)]
-    pub(crate) room: String,
+    #[arg(long, required_unless_present = "scope", conflicts_with = "scope")]
+    pub(crate) room: Option<String>,
+    /// What a service may do: presence.read, presence.feed, presence.admin; several, comma-separated.
+    #[arg(long, value_delimiter = ',', value_parser = scope, requires = "rooms")]
+    pub(crate) scope: Vec<Scope>,
+    /// In rooms whose names begin so; several, comma-separated; '' stands for all rooms.
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', requires = "scope")]
+    pub(crate) rooms: Vec<String>,
     /// What its bearer may do there.
-    #[arg(long, value_enum, default_value = "join")]
+    #[arg(long, value_enum, default_value = "join", conflicts_with = "scope")]
     pub(crate) act: Act,
     /// Whom it is for: as edges and cores are told with --audience.
     #[arg(long, default_value = AUDIENCE)]
@@ -154,6 +163,10 @@ fn token_id(text: &str) -> Result<String, String> {
         1..=NAME_BYTES_MAX => Ok(text.to_owned()),
         bytes => Err(format!("an id has 1 to {NAME_BYTES_MAX} bytes, and this has {bytes}")),
     }
+}
+
+fn scope(word: &str) -> Result<Scope, String> {
+    Scope::of(word).ok_or_else(|| format!("is none of {}", Scope::WORDS.join(", ")))
 }
 
 /// A token of the command line is good for at most so long: ten years, which no key should be.
@@ -194,6 +207,9 @@ pub(crate) struct CoreArgs {
     /// The key of that certificate, PEM.
     #[arg(long, value_name = "FILE", env = "PRESENCE_CORE_KEY", requires = "core_cert")]
     pub(crate) core_key: Option<PathBuf>,
+    /// A file with a token to show to cores: `presence token --scope presence.read --rooms team-a:` makes one.
+    #[arg(long, value_name = "FILE", env = "PRESENCE_TOKEN_FILE")]
+    pub(crate) token: Option<PathBuf>,
 }
 
 impl CoreArgs {

@@ -176,6 +176,7 @@ impl World {
             network: self.network.clone(),
             metrics: self.metrics.clone(),
             tls: None,
+            access: presence_core::access::Access::Anybody,
             verifier,
             store: Arc::new(SharedMemoryStore::new(memory, self.clock.clone())),
             shutdown,

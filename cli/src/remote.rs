@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use presence_client::{Client, ClientError, ClientSettings, Deps};
+use anyhow::Context as _;
+use presence_client::{Bearer, Client, ClientError, ClientSettings, Deps};
 use presence_model::replica::Freshness;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
@@ -22,10 +23,18 @@ where
 {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let settings = ClientSettings::new(core.core.clone(), rand::random());
+        let bearer = bearer(core)?;
+        let settings = ClientSettings { bearer, ..ClientSettings::new(core.core.clone(), rand::random()) };
         let deps = Deps { network: network(core)?, clock: Clock::system() };
         ask(Client::new(settings, deps)?).await.map_err(|error| name_core(error, &core.core))
     })
+}
+
+/// The token to show, if there is one; that its file can be read is found out before anybody is asked.
+fn bearer(core: &CoreArgs) -> anyhow::Result<Bearer> {
+    let Some(path) = &core.token else { return Ok(Bearer::Nobody) };
+    std::fs::read_to_string(path).with_context(|| Mistake(format!("--token {}", path.display())))?;
+    Ok(Bearer::File(path.clone()))
 }
 
 /// Speaks TLS if a core does.

@@ -33,7 +33,7 @@ use presence_model::class::{Classes, Graces, RoomTimings};
 use presence_model::id::{RegionId, RoomId, Roster};
 use presence_model::lease::Shard;
 use presence_model::link::LinkDown;
-use presence_model::time::Mono;
+use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchRefusal};
 use rand::{SeedableRng as _, rngs::StdRng};
@@ -52,7 +52,7 @@ use self::evictions::Evictions;
 use self::links::Links;
 pub use self::messages::{
     Answer, CloseReason, Effect, Explained, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, StoreOp,
-    TransitionLine, Verified, WatchEnd, WatchKey,
+    TransitionLine, Verb, Verified, WatchEnd, WatchKey,
 };
 use self::purges::Purges;
 use self::queries::Queries;
@@ -179,6 +179,12 @@ impl Driver {
     #[must_use]
     pub fn shed(&self) -> Shed {
         self.arrivals.shed()
+    }
+
+    /// The store's clock at `now`, of the shard heard last; none: none was heard yet.
+    #[must_use]
+    pub fn store_time(&self, now: Mono) -> Option<StoreTime> {
+        self.clock.latest(now)
     }
 
     /// Takes one input; the effects are appended in the order in which they must be carried out.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use presence_model::gate::Rate;
+
 /// Clocks of token issuers may run ahead of the store's by this much before `nbf` refuses.
 pub const TOKEN_LEEWAY: Duration = Duration::from_secs(30);
 /// A store that answered nothing for this long, or kept no lease, is told to edges as out of reach, and views
@@ -170,3 +172,12 @@ pub const DRAIN_WINDOW_PART: u32 = 3;
 pub const DRAIN_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Entries of a page unless asked otherwise.
 pub const PAGE_SIZE_DEFAULT: usize = 500;
+/// A longer table of peers is refused unread: ten times the bytes of as many as may be.
+pub const PEERS_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Certificates that a table of peers may name: a fleet shares a few, and services have one each.
+pub const PEERS_MAX: usize = 4_096;
+/// Lines of the log about refused callers, for each reason: the first of a burst are told, then one a second, with how
+/// many were not. Whoever is refused must not write the log.
+pub const REFUSALS_SAID: Rate = Rate { interval: Duration::from_secs(1), burst: 20 };
+/// How soon a stream is ended after its token, when the store's clock is not known or has stepped ahead meanwhile.
+pub const STANDING_LOOK: Duration = Duration::from_secs(1);

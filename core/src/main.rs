@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use presence_core::access::{Access, PeersFile};
 use presence_core::driver::ArrivalLimits;
 use presence_core::limits::LAYOUT_REFRESH;
 use presence_core::settings::{Checked, Flags, GRPC, Settings, keys};
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, classes, region, jwks, tls, exposure, store } = checked;
+    let Checked { configuration, timings, classes, region, jwks, tls, peers, exposure, store } = checked;
     for warning in timings.warnings().into_iter().chain(classes.warnings()) {
         tracing::warn!("{warning}");
     }
@@ -85,6 +86,14 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         Some(files) => {
             let opened = ServerTls::open_followed(files, Protocol::Http2, (&clock, &followed));
             Some(opened.await.context("tls")?)
+        }
+    };
+    let access = match peers {
+        None => Access::Anybody,
+        Some(path) => {
+            let peers =
+                PeersFile::open(&path).await.with_context(|| format!("peers = {}", path.display()))?;
+            Access::follow(peers, (&clock, &followed))
         }
     };
     let misfit = Arc::new(OnceLock::new());
@@ -119,7 +128,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
         classes,
         seed: rand::random(),
     };
-    let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, shutdown };
+    let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, access, shutdown };
     let running = start(settings, deps).await?;
     tracing::info!(grpc = %running.grpc, admin = running.admin.map(tracing::field::display), "the core accepts");
     if json {

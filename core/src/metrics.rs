@@ -1,5 +1,6 @@
 //! What a core counts. Labels are bounded sets, never ids.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use presence_model::change::TransitionKind;
@@ -7,6 +8,7 @@ use presence_model::reason::RemovalReason;
 use presence_runtime::telemetry::Metrics;
 use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
 
+use crate::access::AccessRefusals;
 use crate::driver::{AuditNote, Finding, Shed};
 use crate::store::{Command, StoreFault};
 
@@ -21,6 +23,8 @@ pub struct CoreMetrics {
     audit_findings: IntCounterVec,
     oldest_overdue: Gauge,
     shed: IntCounterVec,
+    /// Callers that were refused.
+    pub(crate) access: Arc<AccessRefusals>,
 }
 
 impl CoreMetrics {
@@ -63,6 +67,7 @@ impl CoreMetrics {
             let _ = shed.with_label_values(&[reason]);
         }
         Self {
+            access: Arc::new(AccessRefusals::new(metrics)),
             shed,
             transitions,
             store_seconds,

@@ -1,6 +1,7 @@
 //! gRPC: thin methods that decode, call the driver's handle and encode. Nothing is decided here.
 
 mod admin;
+mod guard;
 mod link;
 mod presence;
 mod watch;
@@ -10,13 +11,15 @@ use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::revocation::Revocation;
+use presence_model::time::StoreTime;
 use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_runtime::shutdown::Shutdown;
-use presence_runtime::tokens::Verifier;
-use tonic::Status;
 use tonic::service::Routes;
+use tonic::{Request, Status};
 
+pub(crate) use self::guard::Guard;
+use crate::access::Caller;
 use crate::driver::{Answer, Query, QueryRefusal, WatchEnd};
 use crate::shell::{Handle, Stopped};
 
@@ -24,7 +27,7 @@ use crate::shell::{Handle, Stopped};
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) handle: Handle,
-    pub(crate) verifier: Verifier,
+    pub(crate) guard: Guard,
     pub(crate) shutdown: Shutdown,
     pub(crate) region: presence_model::id::RegionId,
     /// How long a question may take.
@@ -32,20 +35,45 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    async fn ask(&self, query: Query) -> Result<Answer, ServiceError> {
+    async fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, ServiceError> {
+        match &query {
+            Query::Room { room, .. } | Query::Count { room } | Query::Explain { room, .. } => {
+                caller.rooms(room.as_str())?;
+            }
+            Query::Rooms { prefix, .. } => caller.rooms(prefix)?,
+        }
         self.answered(self.handle.ask(query)).await
     }
 
-    async fn evict(&self, room: RoomId, user: UserId) -> Result<Answer, ServiceError> {
+    async fn evict(&self, caller: &Caller, room: RoomId, user: UserId) -> Result<Answer, ServiceError> {
+        caller.rooms(room.as_str())?;
         self.answered(self.handle.evict(room, user)).await
     }
 
-    async fn revoke(&self, what: Revocation, span: Duration) -> Result<Answer, ServiceError> {
+    async fn revoke(
+        &self,
+        caller: &Caller,
+        what: Revocation,
+        span: Duration,
+    ) -> Result<Answer, ServiceError> {
+        caller.everything()?;
         self.answered(self.handle.revoke(what, span)).await
     }
 
-    async fn drain_edge(&self, name: EdgeName, edge: Option<Incarnation>) -> Result<Answer, ServiceError> {
+    async fn drain_edge(
+        &self,
+        caller: &Caller,
+        name: EdgeName,
+        edge: Option<Incarnation>,
+    ) -> Result<Answer, ServiceError> {
+        caller.everything()?;
         self.answered(self.handle.drain_edge(name, edge)).await
+    }
+
+    /// Waits until a stream of this caller is to end, for what it has shown counts no longer.
+    async fn is_over(&self, caller: &Caller) -> ServiceError {
+        let store_time = || -> Option<StoreTime> { self.handle.store_time(self.guard.clock.now()) };
+        caller.over(&self.guard.access, store_time).await
     }
 
     async fn answered(
@@ -80,6 +108,11 @@ impl From<WatchEnd> for ServiceError {
     }
 }
 
+/// Who makes a request, as the guard has found out.
+fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+    request.extensions().get::<Caller>().cloned().ok_or_else(|| ServiceError::Internal.into())
+}
+
 /// What is wrong with a message that cannot be read, if a stream failed for that: whatever the transport
 /// reports has a source, and concerns the connection.
 fn breach(status: &Status) -> Option<ServiceError> {
@@ -96,6 +129,7 @@ pub(crate) async fn routes(api: Api) -> Result<Routes, tonic_reflection::server:
     };
     // The messages are the same; tools older than 2023 ask under the older name only.
     let (reflection, older_reflection) = (described().build_v1()?, described().build_v1alpha()?);
+    let guard = api.guard.clone();
     let (health, health_service) = tonic_health::server::health_reporter();
     let edges = v1::edge_service_server::EdgeServiceServer::new(link::EdgeApi(api.clone()));
     let services =
@@ -104,10 +138,12 @@ pub(crate) async fn routes(api: Api) -> Result<Routes, tonic_reflection::server:
     health.set_serving::<v1::edge_service_server::EdgeServiceServer<link::EdgeApi>>().await;
     health.set_serving::<v1::presence_service_server::PresenceServiceServer<presence::PresenceApi>>().await;
     health.set_serving::<v1::admin_service_server::AdminServiceServer<admin::AdminApi>>().await;
-    Ok(Routes::new(edges)
+    let routes = Routes::new(edges)
         .add_service(services)
         .add_service(operators)
         .add_service(health_service)
         .add_service(reflection)
-        .add_service(older_reflection))
+        .add_service(older_reflection);
+    let admitting = axum::middleware::from_fn_with_state(guard, guard::admit);
+    Ok(routes.into_axum_router().layer(admitting).into())
 }

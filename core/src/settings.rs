@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use self::store::STORE_SETTINGS;
 pub use self::store::{StoreFlags, StoreTable};
+use crate::access::Peers;
 use crate::driver::ArrivalLimits;
 use crate::limits::{ARRIVALS_PER_SECOND_DEFAULT, ARRIVALS_WAITING_DEFAULT};
 use crate::store::redis::RedisSettings;
@@ -31,7 +32,7 @@ pub const ENVIRONMENT_PREFIX: &str = "PRESENCE_CORE";
 /// Whoever may call may evict people: TLS by itself says nothing of who that is.
 pub const GRPC: Guarded = Guarded {
     what: "the gRPC listener",
-    missing: "TLS that asks for certificates (--tls-cert, --tls-key, --tls-client-ca)",
+    missing: "TLS that asks for certificates (--tls-cert, --tls-key, --tls-client-ca) and a table of who may call (--peers)",
     risk: "anybody who reaches it is trusted",
 };
 
@@ -52,6 +53,7 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]"),
         Setting::new("jwks_ca", Kind::Text, "\"/etc/presence/ca.pem\""),
         Setting::new("audience", Kind::Text, "\"presence\""),
+        Setting::new("peers", Kind::Text, "\"/etc/presence/peers.toml\""),
         Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "4096"),
         Setting::new("joins_per_second", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
         Setting::new("joins_waiting", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
@@ -101,6 +103,9 @@ pub struct Flags {
     /// Whom tokens must be for (presence)
     #[arg(long, value_name = "AUDIENCE")]
     pub audience: Option<String>,
+    /// Who may call, by the names in certificates: edges, services, operators (TOML); followed while running
+    #[arg(long, value_name = "FILE")]
+    pub peers: Option<String>,
     /// Connections of edges and services to take (4096)
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<String>,
@@ -146,6 +151,9 @@ pub struct Configuration {
     pub jwks_ca: Option<PathBuf>,
     /// Whom tokens must be for.
     pub audience: String,
+    /// Who may call, by the names in certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peers: Option<PathBuf>,
     /// Connections of edges and services to take.
     pub connections_max: u32,
     /// New joins to take a second.
@@ -177,6 +185,7 @@ impl Default for Configuration {
             jwks: Vec::new(),
             jwks_ca: None,
             audience: AUDIENCE.to_owned(),
+            peers: None,
             connections_max: CONNECTIONS_DEFAULT,
             joins_per_second: ARRIVALS_PER_SECOND_DEFAULT,
             joins_waiting: u32::try_from(ARRIVALS_WAITING_DEFAULT).unwrap_or(JOINS_MAX),
@@ -204,6 +213,8 @@ pub struct Checked {
     pub jwks: Vec<KeySource>,
     /// The certificates of its listener; none: it is plain.
     pub tls: Option<ServerFiles>,
+    /// Who may call it; none: anybody.
+    pub peers: Option<PathBuf>,
     /// What its listener is exposed to.
     pub exposure: Exposure,
     /// The Redis servers that keep leases, without a seed; none: memory.
@@ -240,16 +251,18 @@ impl Flags {
         let loader = self.loader(&keys, environment);
         let (configuration, timings, mut checks) = read(&loader);
         let region = checks.value("region", &configuration.region, RegionId::new(&configuration.region));
-        let protection = Protection::of(configuration.tls.knows_everybody(), configuration.insecure);
+        let is_protected = configuration.tls.asks_everybody() && configuration.peers.is_some();
+        let protection = Protection::of(is_protected, configuration.insecure);
         let exposure = checks.exposure("grpc", GRPC.permit(protection, configuration.grpc));
         checks.listeners(&[("grpc", configuration.grpc), ("admin", configuration.admin)]);
         let jwks = checks.keys("jwks", &configuration.jwks, configuration.insecure);
         let tls = checks.tls(&configuration.tls);
+        let peers = check_peers(&mut checks, &configuration);
         let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
         match (timings, region, jwks, exposure, checks.mistakes()) {
             (Some((timings, classes)), Some(region), Some(jwks), Some(exposure), None) => {
-                Ok(Checked { configuration, timings, classes, region, jwks, tls, exposure, store })
+                Ok(Checked { configuration, timings, classes, region, jwks, tls, peers, exposure, store })
             }
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
@@ -270,11 +283,35 @@ impl Flags {
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("jwks_ca", "--jwks-ca", self.jwks_ca.as_deref())
             .flag("audience", "--audience", self.audience.as_deref())
+            .flag("peers", "--peers", self.peers.as_deref())
             .flag("connections_max", "--connections-max", self.connections_max.as_deref())
             .flag("joins_per_second", "--joins-per-second", self.joins_per_second.as_deref())
             .flag("joins_waiting", "--joins-waiting", self.joins_waiting.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
         self.timing.onto(self.store.onto(self.tls.onto(loader)))
+    }
+}
+
+/// Certificates are asked for to look them up in the table of peers: each is of no use without the other.
+fn check_peers(checks: &mut Checks<'_, '_>, configuration: &Configuration) -> Option<PathBuf> {
+    match (&configuration.peers, configuration.tls.asks_everybody()) {
+        (None, true) => {
+            let rule = "say whom the certificates stand for: with tls.client_ca_file nobody else is let in";
+            checks.wrong("peers", "(not set)".to_owned(), rule.to_owned());
+            None
+        }
+        (None, false) => None,
+        (Some(path), asks) => {
+            let value = format!("{:?}", path.display().to_string());
+            if !asks {
+                let rule = "is of no use without tls.client_ca_file: nobody shows a certificate";
+                checks.wrong("peers", value.clone(), rule.to_owned());
+            }
+            if let Err(fault) = Peers::read(path) {
+                checks.wrong("peers", value, fault.to_string());
+            }
+            Some(path.clone())
+        }
     }
 }
 

@@ -7,12 +7,13 @@ mod store_log;
 mod task;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::revocation::Revocation;
+use presence_model::time::{Mono, StoreTime, millis};
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -70,13 +71,40 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
     attached: watch::Receiver<Attached>,
     keys: Arc<AtomicU64>,
+    store_clock: Arc<ToldClock>,
+}
+
+/// The store's clock as the driver told it last, against our own.
+#[derive(Debug)]
+struct ToldClock(AtomicI64);
+
+impl ToldClock {
+    /// No offset: it was not told yet.
+    const UNKNOWN: i64 = i64::MIN;
+
+    fn tell(&self, store: Option<StoreTime>, now: Mono) {
+        let known = store.and_then(|store| i64::try_from(store.0).ok());
+        let offset = known.map_or(Self::UNKNOWN, |store| store - own(now));
+        self.0.store(offset, Ordering::Relaxed);
+    }
+
+    fn at(&self, now: Mono) -> Option<StoreTime> {
+        let offset = self.0.load(Ordering::Relaxed);
+        let is_known = offset != Self::UNKNOWN;
+        is_known.then(|| StoreTime(u64::try_from(offset.saturating_add(own(now))).unwrap_or(0)))
+    }
+}
+
+fn own(now: Mono) -> i64 {
+    i64::try_from(millis(now.0)).unwrap_or(i64::MAX)
 }
 
 impl Handle {
     fn channel() -> (Self, mpsc::Receiver<Command>, watch::Sender<Attached>) {
         let (commands, inbox) = mpsc::channel(DRIVER_INPUTS_MAX);
         let (sender, attached) = watch::channel(Attached::default());
-        (Self { commands, attached, keys: Arc::new(AtomicU64::new(1)) }, inbox, sender)
+        let store_clock = Arc::new(ToldClock(AtomicI64::new(ToldClock::UNKNOWN)));
+        (Self { commands, attached, keys: Arc::new(AtomicU64::new(1)), store_clock }, inbox, sender)
     }
 
     fn key(&self) -> u64 {
@@ -159,6 +187,12 @@ impl Handle {
         let key = QueryKey(self.key());
         self.send(Command::Ask(key, input(key), sender)).await?;
         answer.await.map_err(|_| Stopped)
+    }
+
+    /// The store's clock at `now`, once it is known.
+    #[must_use]
+    pub fn store_time(&self, now: Mono) -> Option<StoreTime> {
+        self.store_clock.at(now)
     }
 
     /// How many streams are open, as that changes.
@@ -273,5 +307,23 @@ impl WatchWriter {
     /// [`Stopped`].
     pub async fn written(&self) -> Result<(), Stopped> {
         self.handle.send(Command::Input(Input::WatchReady(self.key))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_that_was_told_goes_on_with_our_own() {
+        let clock = ToldClock(AtomicI64::new(ToldClock::UNKNOWN));
+        let at = Mono::from_millis;
+        assert_eq!(clock.at(at(5)), None);
+        clock.tell(Some(StoreTime(1_000_000)), at(100));
+        assert_eq!(clock.at(at(350)), Some(StoreTime(1_000_250)));
+        clock.tell(Some(StoreTime(50)), at(400));
+        assert_eq!(clock.at(at(410)), Some(StoreTime(60)), "it may be behind our own");
+        clock.tell(None, at(420));
+        assert_eq!(clock.at(at(430)), None);
     }
 }

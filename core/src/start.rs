@@ -14,10 +14,11 @@ use presence_runtime::tls::{Door, ServerTls};
 use presence_runtime::tokens::Verifier;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Access;
 use crate::driver::{Driver, DriverSettings};
 use crate::limits::{ANSWER_WITHIN, DRAIN_TOLD_EVERY, DRAIN_WINDOW_PART};
 use crate::metrics::CoreMetrics;
-use crate::service::{Api, routes};
+use crate::service::{Api, Guard, routes};
 use crate::settings::Settings;
 use crate::shell::{Attached, DriverTask, Handle};
 use crate::store::LeaseStore;
@@ -34,6 +35,8 @@ pub struct Deps {
     pub verifier: Verifier,
     /// The certificates of the gRPC listener; none: it is plain.
     pub tls: Option<ServerTls>,
+    /// Who may call it.
+    pub access: Access,
     /// Where leases are kept.
     pub store: Arc<dyn LeaseStore>,
     /// Ends this core.
@@ -74,7 +77,7 @@ pub enum StartError {
 /// # Errors
 /// [`StartError`].
 pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
-    let Deps { clock, network, metrics, verifier, tls, store, shutdown } = deps;
+    let Deps { clock, network, metrics, verifier, tls, access, store, shutdown } = deps;
     let listen = |address| network.listen(address).map_err(|source| StartError::Listen { address, source });
     let grpc_listener = listen(settings.grpc)?;
     let admin_listener = settings.admin.map(listen).transpose()?;
@@ -103,6 +106,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     })
     .with_arrivals(settings.arrivals);
     let drain_within = settings.timings.drain_window / DRAIN_WINDOW_PART;
+    let refusals = Arc::clone(&core_metrics.access);
     let (task, handle) = DriverTask::new(driver, store, clock.clone(), (core_metrics, verifier.clone()));
     let tasks = Shutdown::new();
     tasks.spawn("driver", task.run(last.clone()));
@@ -110,7 +114,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     let streams = Shutdown::new();
     let api = Api {
         handle: handle.clone(),
-        verifier,
+        guard: Guard { access, verifier, refusals, clock: clock.clone(), handle: handle.clone() },
         shutdown: streams.clone(),
         region: settings.region,
         answer_within: ANSWER_WITHIN,

@@ -2,7 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, openSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { createInterface } from "node:readline";
@@ -21,9 +21,15 @@ export const TTL_MS = 3000;
 /** Where a binary of this workspace is. */
 export const binary = (name) => path.join(target, "release", name);
 
+/** Where a process writes its log, to be searched for secrets when all tests have run; else to that of the test. */
+const kept = (name) => {
+  const folder = process.env.PRESENCE_TEST_LOGS;
+  return folder === undefined ? "inherit" : openSync(path.join(folder, "written", `${name}-${crypto.randomUUID()}`), "w");
+};
+
 /** Starts a binary; gives the addresses it prints and how to stop it. */
 export async function startProcess(name, args) {
-  const child = spawn(binary(name), args, { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(binary(name), args, { stdio: ["ignore", "pipe", kept(name)] });
   const [line] = await Promise.race([
     once(createInterface({ input: child.stdout }), "line"),
     once(child, "exit").then(([code]) => Promise.reject(new Error(`${name} ended with ${code}`))),

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 import urllib.request
 
@@ -31,6 +32,25 @@ def binary() -> pathlib.Path:
     return path
 
 
+LOGS = os.environ.get("PRESENCE_TEST_LOGS")
+
+
+def kept(name: str):
+    """Where a process writes its log, to be searched for secrets when all tests have run; None: to that of the test."""
+    if LOGS is None:
+        return None
+    descriptor, _ = tempfile.mkstemp(prefix=f"{name}-", dir=pathlib.Path(LOGS) / "written")
+    return os.fdopen(descriptor, "wb")
+
+
+def secret(token: str) -> str:
+    """A token that no process may write: neither what it says nor its signature."""
+    if LOGS is not None:
+        with (pathlib.Path(LOGS) / "secrets" / str(os.getpid())).open("a") as lines:
+            lines.write("\n".join(token.split(".")[1:]) + "\n")
+    return token
+
+
 class Dev:
     """A running `presence dev`."""
 
@@ -40,6 +60,7 @@ class Dev:
             "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
             "--heartbeat", "1s", "--lease-ttl", "3s", "--grace", "1s", *more,
         ]  # fmt: skip
+        options.setdefault("stderr", kept("dev"))
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
         line = self.process.stdout.readline()
         assert line, f"presence dev ended with {self.process.wait(10)}"
@@ -51,7 +72,7 @@ class Dev:
     def token(self, user: str, room: str, **more: str) -> str:
         query = urllib.parse.urlencode({"user": user, "room": room, **more})
         with urllib.request.urlopen(f"{self.http}/dev/token?{query}", timeout=5) as answer:
-            return answer.read().decode()
+            return secret(answer.read().decode())
 
     def cut(self, connection: str) -> None:
         query = urllib.parse.urlencode({"connection": connection})
@@ -60,6 +81,9 @@ class Dev:
             assert answer.status == 204
 
     def stop(self) -> int:
+        if (page := kept("metrics")) is not None:
+            with page, urllib.request.urlopen(f"http://{self.addresses['admin']}/metrics", timeout=5) as answer:
+                page.write(answer.read())
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(20)

@@ -57,3 +57,23 @@ def test_the_first_line_says_what_is_needed_and_what_runs(run, arguments, tiers)
     told = run(*arguments)
     first = "tests/run: installs missing Debian packages, for which it needs root or sudo; runs: "
     assert (told.returncode, told.stdout.splitlines()[0]) == (BEGAN, first + tiers), told
+
+
+@pytest.mark.parametrize(
+    ("written", "secrets", "code"),
+    [
+        ("all is well", "", 0), ("all is well", "a-secret-of-the-tests", 0), (None, "", 1), ("", "", 1),
+        ("token=a-secret-of-the-tests", "a-secret-of-the-tests\nanother-of-them", 1),
+        ("eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1MSJ9.c2lnbmF0dXJl", "", 1), ("-----BEGIN PRIVATE KEY-----", "", 1),
+        ('state={"note":"secret-state"}', "", 1), ("eyJ is no token, and neither is eyJ.x", "", 0),
+    ],
+)  # fmt: skip
+def test_secrets_in_what_processes_wrote_are_found(tmp_path, written, secrets, code):
+    for folder in ["written", "secrets"]:
+        (tmp_path / folder).mkdir()
+    if written is not None:
+        (tmp_path / "written" / "presence-core-1").write_text(written)
+    (tmp_path / "secrets" / "1").write_text(secrets)
+    told = subprocess.run([ROOT / "tests" / "setup" / "leaks", tmp_path], capture_output=True, text=True, timeout=20)
+    assert told.returncode == code, told
+    assert "a-secret" not in told.stdout + told.stderr, "whatever is found is not written once more"

@@ -10,7 +10,7 @@ import uuid
 import grpc
 import pytest
 from authority import Authority
-from conftest import binary
+from conftest import binary, kept, secret
 from websockets.asyncio.client import connect
 
 
@@ -32,6 +32,22 @@ class Process:
             assert self.process.wait(20) == 0, self.log.read_text()
         finally:
             self.process.kill()
+            if (log := kept("tls")) is not None:
+                with log:
+                    log.write(self.log.read_bytes())
+
+
+PEERS = """
+[[edge]]
+certificate = "edge.test"
+names = ["*"]
+regions = ["local"]
+
+[[service]]
+certificate = "service.test"
+scopes = ["presence.read"]
+rooms = [""]
+"""
 
 
 class Region:
@@ -42,8 +58,10 @@ class Region:
         subprocess.run([binary(), "keys", folder / "keys"], check=True, capture_output=True)
         (core_cert, core_key), (edge_cert, edge_key) = self.authority.sign("core.test"), self.authority.sign("edge.test")
         common = ["--jwks", folder / "keys" / "jwks.json", "--heartbeat", "1s", "--lease-ttl", "4s", "--grace", "1s"]
+        self.peers = folder / "peers.toml"
+        self.peers.write_text(PEERS)
         self.core = Process(
-            folder, "presence-core", "--grpc", "127.0.0.1:0", *common,
+            folder, "presence-core", "--grpc", "127.0.0.1:0", *common, "--peers", self.peers,
             "--tls-cert", core_cert, "--tls-key", core_key, "--tls-client-ca", self.authority.pem,
         )  # fmt: skip
         self.grpc = self.core.addresses["grpc"]
@@ -59,7 +77,7 @@ class Region:
         told = subprocess.run(
             [binary(), "token", "--key", key, "--user", user, "--room", room], check=True, capture_output=True, text=True
         )
-        return told.stdout.strip()
+        return secret(told.stdout.strip())
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +180,7 @@ def test_who_speaks_tls_to_a_plain_port_is_ended_clearly(region, presence_v1, de
 @pytest.mark.parametrize(
     ("program", "flag", "told"),
     [
-        ("presence-core", "--grpc", ["--tls-cert", "--tls-client-ca", "--insecure"]),
+        ("presence-core", "--grpc", ["--tls-cert", "--tls-client-ca", "--peers", "--insecure"]),
         ("presence-edge", "--listen", ["--tls-cert", "--insecure"]),
     ],
 )
@@ -180,4 +198,9 @@ def test_nothing_listens_beyond_loopback_without_protection(region, program, fla
     certificate, key = region.authority.sign("listener.test")
     tls = ["--tls-cert", certificate, "--tls-key", key]
     assert check(*tls).returncode == (64 if program == "presence-core" else 0), "whoever may call may evict"
-    assert check(*tls, "--tls-client-ca", region.authority.pem).returncode == 0
+    asking = [*tls, "--tls-client-ca", region.authority.pem]
+    assert check(*asking).returncode == (64 if program == "presence-core" else 0), "whom do they stand for?"
+    if program == "presence-core":
+        asking += ["--peers", region.peers]
+    assert check(*asking).returncode == 0
+    assert check(*asking, "--tls-client-auth", "optional").returncode == 0, "others bring tokens"

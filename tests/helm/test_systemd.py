@@ -77,7 +77,9 @@ class Host:
         text = adapted((UNITS / self.kind / f"{component}.toml").read_text(), replaced)
         folder = self.stage.folder / "hosts" / f"{self.name}-{component}-{len(self.stage.processes)}"
         jwks = self.stage.secrets["presence-jwks"]["jwks.json"]
-        etc = self.stage.place(folder / "etc", {f"{component}.toml": text, "jwks.json": jwks})
+        peers = UNITS / self.kind / "peers.toml"
+        more = {"peers.toml": peers.read_text()} if peers.exists() else {}
+        etc = self.stage.place(folder / "etc", {f"{component}.toml": text, "jwks.json": jwks, **more})
         (etc / "secrets").mkdir()
         binds = [(etc, "/etc/presence"), (self.stage.place(folder / "secrets", self.secrets), "/etc/presence/secrets")]
         service = unit(component)["Service"]

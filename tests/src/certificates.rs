@@ -60,6 +60,32 @@ impl Certificates {
         Ok(signed)
     }
 
+    /// A table of peers: edges by certificate, their names and regions; then services by certificate, scopes and
+    /// prefixes of rooms. Replaces the one that was there.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn peers(
+        &self,
+        edges: &[(&str, &str, &str)],
+        services: &[(&str, &str, &str)],
+    ) -> anyhow::Result<PathBuf> {
+        let mut text = String::new();
+        for (certificate, name, region) in edges {
+            text += &format!(
+                "[[edge]]\ncertificate = {certificate:?}\nnames = [{name:?}]\nregions = [{region:?}]\n"
+            );
+        }
+        for (certificate, scope, rooms) in services {
+            text += &format!(
+                "[[service]]\ncertificate = {certificate:?}\nscopes = [{scope:?}]\nrooms = [{rooms:?}]\n"
+            );
+        }
+        let path = self.folder.path().join("peers.toml");
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
     /// A Redis server that speaks TLS only, on that port, and asks its clients for certificates.
     ///
     /// # Errors

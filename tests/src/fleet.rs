@@ -305,6 +305,8 @@ impl Edge {
                 report.acknowledged += 1;
                 report.unknown += unknown;
             }
+            // Nothing is named that was not granted here.
+            Down::Foreign(foreign) => lock(&self.report).refused.push(format!("{foreign:?}")),
             Down::RenewAll(_) => {
                 let all = self.seats.all();
                 self.renew(up, all).await?;

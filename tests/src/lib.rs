@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod fleet;
 pub mod forge;
 pub mod fuzz;
+pub mod guarded;
 pub mod history;
 pub mod procs;
 pub mod redis;

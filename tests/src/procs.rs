@@ -1,6 +1,7 @@
 //! Real processes and real sockets, for what a simulation cannot know.
 
 mod client;
+mod kept;
 mod neighbours;
 mod observer;
 mod process;

@@ -100,6 +100,7 @@ impl Core {
             network: Network::tcp(),
             metrics: Metrics::new(),
             tls: None,
+            access: presence_core::access::Access::Anybody,
             verifier,
             store: way.clone(),
             shutdown: Shutdown::new(),

@@ -47,7 +47,8 @@ impl Scene {
         let (of_core, of_edge) = (authority.sign("core.test")?, authority.sign("edge.test")?);
         let ca = text(&authority.authority());
         let mut more = flags("tls", &of_core);
-        more.extend(["--tls-client-ca".to_owned(), ca.clone()]);
+        let peers = authority.peers(&[("edge.test", name, "local")], &[("ops.test", "presence.read", "")])?;
+        more.extend(["--tls-client-ca".to_owned(), ca.clone(), "--peers".to_owned(), text(&peers)]);
         let core = core_with(&CoreOptions { more, ..CoreOptions::default() }, &keys, &Timers::SHORT)?;
         let mut more = [flags("tls", &of_edge), flags("core", &of_edge)].concat();
         more.extend(["--core-ca".to_owned(), ca]);

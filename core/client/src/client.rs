@@ -10,6 +10,7 @@ use presence_runtime::network::Network;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::bearer::Bearer;
 use crate::cores::Cores;
 use crate::error::ClientError;
 use crate::follow::RoomStream;
@@ -30,6 +31,8 @@ pub struct ClientSettings {
     pub answer_within: Duration,
     /// Waits between attempts to open the watch.
     pub backoff: Backoff,
+    /// What is shown with each request.
+    pub bearer: Bearer,
     /// Seeds the waits, and which core is asked first.
     pub seed: u64,
 }
@@ -44,6 +47,7 @@ impl ClientSettings {
             beat: Duration::from_secs(1),
             answer_within: Duration::from_secs(5),
             backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(10)),
+            bearer: Bearer::Nobody,
             seed,
         }
     }
@@ -82,7 +86,7 @@ impl Client {
     /// [`ClientError::Address`]; whether anybody answers there shows with the first question.
     pub fn new(settings: ClientSettings, deps: Deps) -> Result<Self, ClientError> {
         let first = usize::try_from(settings.seed % settings.cores.len().max(1) as u64).unwrap_or_default();
-        let cores = Cores::new(&deps.network, &settings.cores, first)?;
+        let cores = Cores::new(&deps.network, (&settings.cores, &settings.bearer), first)?;
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let answer_within = settings.answer_within;
         let watcher = WatcherSettings { home: settings.home.clone(), beat: settings.beat };

@@ -6,13 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use presence_proto::v1::presence_service_client::PresenceServiceClient;
 use presence_runtime::network::Network;
 use presence_runtime::rpc::{self, ClientSettings};
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
+use crate::bearer::Bearer;
 use crate::error::ClientError;
 
 /// A place in the list of cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CoreIndex(usize);
+
+/// The way to one core, on which each request shows who asks.
+pub(crate) type Line = InterceptedService<Channel, Bearer>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Cores(Arc<Inner>);
@@ -20,12 +25,17 @@ pub(crate) struct Cores(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     channels: Vec<Channel>,
+    bearer: Bearer,
     preferred: AtomicUsize,
 }
 
 impl Cores {
     /// Channels that connect when they are first used.
-    pub(crate) fn new(network: &Network, urls: &[String], first: usize) -> Result<Self, ClientError> {
+    pub(crate) fn new(
+        network: &Network,
+        (urls, bearer): (&[String], &Bearer),
+        first: usize,
+    ) -> Result<Self, ClientError> {
         let settings = ClientSettings::default();
         let channels = urls
             .iter()
@@ -35,7 +45,7 @@ impl Cores {
             return Err(ClientError::Address("the list of addresses is empty".to_owned()));
         }
         let preferred = AtomicUsize::new(first % channels.len());
-        Ok(Self(Arc::new(Inner { channels, preferred })))
+        Ok(Self(Arc::new(Inner { channels, bearer: bearer.clone(), preferred })))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -43,12 +53,13 @@ impl Cores {
     }
 
     /// The preferred one.
-    pub(crate) fn pick(&self) -> (CoreIndex, Channel) {
+    pub(crate) fn pick(&self) -> (CoreIndex, Line) {
         let index = self.0.preferred.load(Ordering::Relaxed) % self.count();
-        (CoreIndex(index), self.0.channels[index].clone())
+        let line = InterceptedService::new(self.0.channels[index].clone(), self.0.bearer.clone());
+        (CoreIndex(index), line)
     }
 
-    pub(crate) fn service(&self) -> (CoreIndex, PresenceServiceClient<Channel>) {
+    pub(crate) fn service(&self) -> (CoreIndex, PresenceServiceClient<Line>) {
         let (index, channel) = self.pick();
         (index, PresenceServiceClient::new(channel))
     }

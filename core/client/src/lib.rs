@@ -6,6 +6,7 @@
 //!
 //! A [`RoomStream`] owns a place in a view, not a queue: a reader that is slow gets one collapsed change.
 
+mod bearer;
 mod client;
 mod cores;
 mod error;
@@ -15,6 +16,7 @@ mod limits;
 mod query;
 pub mod watch;
 
+pub use bearer::Bearer;
 pub use client::{Client, ClientSettings, Deps};
 pub use error::ClientError;
 pub use follow::{RoomChange, RoomStream, RoomUpdate};

@@ -13,12 +13,12 @@ use presence_model::replica::Freshness;
 use presence_proto::convert::{freshness, members, position, region, room as room_id};
 use presence_proto::v1::presence_service_client::PresenceServiceClient;
 use presence_proto::{WireError, v1};
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 pub use self::drain::EdgeDrain;
 pub use self::explain::{EndedSession, Explanation, SessionNow};
 use crate::client::Client;
+use crate::cores::Line;
 use crate::error::ClientError;
 use crate::limits::{PAGE_SIZE, PAGES_MAX};
 
@@ -144,7 +144,7 @@ impl Client {
     }
 
     /// Asks the preferred core, and each other one once if that does not answer.
-    async fn ask<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, ClientError>
+    async fn ask<T, F>(&self, call: impl Fn(Line) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {

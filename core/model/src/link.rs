@@ -247,6 +247,12 @@ pub enum LinkDown {
         /// Leases that nobody has.
         unknown: Vec<LeaseId>,
     },
+    /// Leases that were named in a batch or release were granted through another edge: for them nothing was done.
+    /// Comes before the answer to the rest.
+    Foreign {
+        /// As named.
+        leases: Vec<LeaseId>,
+    },
     /// A release, update or leave is carried out or refused. Carries the new token end after an update
     /// with a token.
     Done {

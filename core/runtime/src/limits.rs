@@ -20,6 +20,8 @@ pub const JWKS_FETCH_AGAIN: Duration = Duration::from_secs(1);
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
 /// The year 9999 in seconds: an `exp` above it is in milliseconds by mistake, and would never end.
 pub const NUMERIC_DATE_MAX: u64 = 253_402_300_799;
+/// Prefixes of rooms in one token of a service: its bearer is one team's, or all teams'.
+pub const TOKEN_PREFIXES_MAX: usize = 64;
 /// A reason for which tokens are refused is said in the log once in this span: whoever sends bad tokens must not
 /// write the log.
 pub const REFUSAL_SAID_EVERY: Duration = Duration::from_secs(10);

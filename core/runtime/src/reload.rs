@@ -136,7 +136,7 @@ impl<R> fmt::Debug for Files<R> {
 }
 
 /// Paths as a log line has them.
-pub(crate) struct Shown<'a>(pub(crate) &'a [PathBuf]);
+pub struct Shown<'a>(pub &'a [PathBuf]);
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

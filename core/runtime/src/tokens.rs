@@ -2,7 +2,8 @@
 //!
 //! A key's algorithm is fixed by the key set and never taken from a token. The library's checks of time
 //! are off: [`judge_time`](presence_model::claim::judge_time) decides by the store's clock. Tokens are
-//! JWT with `sub`, `room`, `act` (`join` or `watch`), `exp`, `aud`, `kid`; optional `nbf`, `jti`.
+//! JWT with `sub`, `room`, `act` (`join` or `watch`), `exp`, `aud`, `kid`; optional `nbf`, `jti`. Those of services have
+//! `scope` and `rooms` instead of `room` and `act`: neither passes for the other.
 
 mod fetch;
 mod follow;
@@ -10,6 +11,7 @@ mod generate;
 mod issue;
 mod jwks;
 mod refusals;
+mod scoped;
 mod source;
 mod verify;
 
@@ -18,6 +20,7 @@ pub use self::follow::{BadKeys, KeySources, network_of};
 pub use self::generate::{GeneratedKeys, JWKS_FILE, KEY_FILE, WriteKeysError};
 pub use self::issue::{Grant, Issuer, KeyUnusable};
 pub use self::jwks::{KeyFault, KeySet, KeysError};
+pub use self::scoped::{Scope, Scoped, ScopedGrant};
 pub use self::source::{BadKeyUrl, KeySource, KeyUrl};
 pub use self::verify::Verifier;
 

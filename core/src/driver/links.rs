@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, LinkNumber, RegionId};
+use presence_model::lease::{EdgeMark, LeaseId};
 use presence_model::link::{Hello, LinkDown, LinkRefusal, LinkUp, RequestId, Welcome};
 use presence_model::time::Mono;
 
-use super::{CloseReason, Driver, Effect, LinkEnd, LinkKey, Verified};
+use super::{CloseReason, Driver, Effect, LinkEnd, LinkKey, Verb, Verified};
 use crate::limits::BREAKS_APART;
 
 /// Beats that may be missed before a link is given up.
@@ -18,6 +19,8 @@ const BEATS_FRESH: u32 = 2;
 #[derive(Debug)]
 struct Link {
     hello: Hello,
+    /// On the leases that are granted through it.
+    mark: EdgeMark,
     /// When the edge said anything last: evidence of its life.
     heard: Mono,
     /// From when its silence counts: not while this process slept.
@@ -57,6 +60,13 @@ impl Links {
             incarnation: link.hello.incarnation,
             region: link.hello.region.clone(),
         })
+    }
+
+    /// Which of these leases were granted through the edge behind a link, then which were not; of a link that is
+    /// closed all are its own, as nobody is left to be told.
+    pub(super) fn own(&self, key: LinkKey, leases: Vec<LeaseId>) -> (Vec<LeaseId>, Vec<LeaseId>) {
+        let Some(link) = self.open.get(&key) else { return (leases, Vec::new()) };
+        leases.into_iter().partition(|lease| lease.bears(link.mark))
     }
 
     /// Whether a link is open.
@@ -116,6 +126,10 @@ impl Driver {
             return self.close_link(key, CloseReason::Region);
         }
         if let Some((older, number)) = self.links.of_edge(hello.incarnation) {
+            // A run of an edge has one name: whoever comes with another is not that edge.
+            if self.links.edge(older).is_some_and(|edge| edge.name != hello.edge) {
+                return self.close_link(key, CloseReason::Foreign);
+            }
             if number >= hello.link {
                 return self.close_link(key, CloseReason::StaleLink);
             }
@@ -127,6 +141,7 @@ impl Driver {
         self.links.by_edge.insert(hello.incarnation, key);
         self.register(hello.incarnation, hello.edge.clone(), hello.link);
         let link = Link {
+            mark: EdgeMark::of(&hello.edge),
             hello,
             heard: self.now,
             silent_from: self.now,
@@ -283,6 +298,32 @@ impl Driver {
         outcome: Result<Option<presence_model::time::StoreTime>, LinkRefusal>,
     ) {
         self.tell(key, LinkDown::Done { request, outcome });
+    }
+
+    /// Leaves to an edge what is its own of the leases it names, and tells it of the others.
+    pub(super) fn own_leases(&mut self, key: LinkKey, verb: Verb, leases: Vec<LeaseId>) -> Vec<LeaseId> {
+        let (own, foreign) = self.links.own(key, leases);
+        if !foreign.is_empty() {
+            self.note_foreign(key, verb, foreign.len());
+            self.tell(key, LinkDown::Foreign { leases: foreign });
+        }
+        own
+    }
+
+    /// Whether a lease that an edge names is its own. If not, what it wanted is refused.
+    pub(super) fn is_own(&mut self, key: LinkKey, verb: Verb, lease: LeaseId) -> bool {
+        let is_own = self.links.own(key, vec![lease]).1.is_empty();
+        if !is_own {
+            self.note_foreign(key, verb, 1);
+        }
+        is_own
+    }
+
+    /// An edge wanted something of leases that were granted through another one.
+    pub(super) fn note_foreign(&mut self, key: LinkKey, verb: Verb, leases: usize) {
+        if let Some(edge) = self.links.edge(key) {
+            self.out.push(Effect::Foreign { edge: edge.name, verb, leases });
+        }
     }
 
     /// Tells an edge, if its link is still open.

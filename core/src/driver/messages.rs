@@ -109,6 +109,41 @@ pub enum Effect {
     TokenRefused(EdgeName, TokenRefusal),
     /// An edge linked under the name of one that is linked already.
     Namesake(EdgeName),
+    /// An edge wanted something of leases that were granted through another one, which was refused.
+    Foreign {
+        /// Which.
+        edge: EdgeName,
+        /// What it wanted.
+        verb: Verb,
+        /// Of so many.
+        leases: usize,
+    },
+}
+
+/// What an edge may want of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// To extend it.
+    Renew,
+    /// To start its grace.
+    Release,
+    /// To say something new about its session.
+    Update,
+    /// To end it.
+    Leave,
+}
+
+impl Verb {
+    /// Its name in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Renew => "renew",
+            Self::Release => "release",
+            Self::Update => "update",
+            Self::Leave => "leave",
+        }
+    }
 }
 
 /// Why a link is ended from here.
@@ -123,6 +158,9 @@ pub enum CloseReason {
     /// Its region is not one that edges of this core may speak for.
     #[error("edges of that region do not belong here")]
     Region,
+    /// The run of an edge that it names is linked under another name.
+    #[error("that run is of another edge")]
+    Foreign,
     /// No beat for three link beats.
     #[error("no beat")]
     Silent,

@@ -10,7 +10,7 @@ use presence_model::reason::ReleaseReason;
 
 use super::commits::Work;
 use super::store_ops::Pending;
-use super::{Driver, LinkKey};
+use super::{Driver, LinkKey, Verb};
 use crate::limits::RELEASES_MAX;
 use crate::store::{Command, Outcome, StoreFault};
 
@@ -46,6 +46,7 @@ impl Driver {
         unanswered: Vec<UnansweredJoin>,
     ) {
         let Some(edge) = self.links.edge(link) else { return };
+        let leases = self.own_leases(link, Verb::Release, leases);
         self.renewals.take_out(link, &leases);
         if self.releases.under_way.len() >= RELEASES_MAX {
             return;
@@ -91,6 +92,14 @@ impl Driver {
         let grace = (self.graces.of(ttl) + release.hint).min(ttl);
         let (edge, reason) = (release.edge, release.reason);
         self.ask(Command::Release { shard, edge, leases, grace, reason }, Pending::Release(key));
+    }
+
+    /// The same for a lease that was found by the names of its session, if it is the edge's own.
+    pub(super) fn release_own_part(&mut self, key: ReleaseKey, lease: LeaseId) {
+        let Some(link) = self.releases.under_way.get(&key).map(|release| release.link) else { return };
+        if self.is_own(link, Verb::Release, lease) {
+            self.release_part(key, lease.shard(), vec![lease], lease.ttl());
+        }
     }
 
     /// A part is written, or not.

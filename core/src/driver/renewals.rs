@@ -1,7 +1,7 @@
 //! Renewal batches of all links, merged into one command a shard.
 //!
-//! No session state: a batch is lease ids, and a lease id says its shard and ttl. A batch is
-//! acknowledged when all its shards are written. While the store is away batches wait, bounded; one older
+//! No session state: a batch is lease ids, and a lease id says its shard and ttl, and whether it is the edge's own. A
+//! batch is acknowledged when all its shards are written. While the store is away batches wait, bounded; one older
 //! than the largest heartbeat is dropped unacknowledged: its edge has long sent a newer one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use presence_model::link::{BatchId, LinkDown};
 use presence_model::time::{Mono, StoreTime};
 
 use super::store_ops::Pending;
-use super::{Driver, LinkKey};
+use super::{Driver, LinkKey, Verb};
 use crate::limits::{RENEWALS_FULL, RENEWALS_WAITING_MAX, STORE_RETRY};
 use crate::store::{Command, Outcome, StoreFault};
 
@@ -121,7 +121,7 @@ impl Driver {
         }
         let mut by_shard: BTreeMap<Shard, Vec<LeaseId>> = BTreeMap::new();
         let mut unknown = Vec::new();
-        for lease in leases {
+        for lease in self.own_leases(link, Verb::Renew, leases) {
             if self.has_shard(lease.shard()) {
                 by_shard.entry(lease.shard()).or_default().push(lease.plain_name());
             } else {

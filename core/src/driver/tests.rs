@@ -9,6 +9,7 @@ mod counting;
 mod edge_drains;
 mod edges;
 mod evictions;
+mod foreign;
 mod joins;
 mod lowered;
 mod outages;

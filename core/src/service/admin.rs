@@ -7,8 +7,8 @@ use presence_proto::status::ServiceError;
 use presence_proto::{convert, v1};
 use tonic::{Request, Response, Status};
 
-use super::Api;
 use super::presence::{bad, room};
+use super::{Api, caller};
 use crate::driver::{Answer, Explained, Query};
 use crate::story;
 
@@ -22,11 +22,12 @@ impl v1::admin_service_server::AdminService for AdminApi {
         &self,
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let caller = caller(&request)?;
         let asked = request.into_inner();
         let room = room(&asked.room)?;
         let user = user(&asked.user)?;
         let query = Query::Explain { room: room.clone(), user: user.clone() };
-        let Answer::Explain(explained) = self.0.ask(query).await? else {
+        let Answer::Explain(explained) = self.0.ask(&caller, query).await? else {
             return Err(ServiceError::Internal.into());
         };
         let mut response = response(&user, &explained);
@@ -36,10 +37,11 @@ impl v1::admin_service_server::AdminService for AdminApi {
     }
 
     async fn evict(&self, request: Request<v1::EvictRequest>) -> Result<Response<v1::EvictResponse>, Status> {
+        let caller = caller(&request)?;
         let asked = request.into_inner();
         let room = room(&asked.room)?;
         let user = user(&asked.user)?;
-        let Answer::Evicted { sessions } = self.0.evict(room.clone(), user.clone()).await? else {
+        let Answer::Evicted { sessions } = self.0.evict(&caller, room.clone(), user.clone()).await? else {
             return Err(ServiceError::Internal.into());
         };
         tracing::info!(%room, %user, sessions, "an operator put a user out");
@@ -50,8 +52,9 @@ impl v1::admin_service_server::AdminService for AdminApi {
         &self,
         request: Request<v1::RevokeRequest>,
     ) -> Result<Response<v1::RevokeResponse>, Status> {
+        let caller = caller(&request)?;
         let (what, span) = convert::revoke_request(request.into_inner())?;
-        let Answer::Revoked { until } = self.0.revoke(what.clone(), span).await? else {
+        let Answer::Revoked { until } = self.0.revoke(&caller, what.clone(), span).await? else {
             return Err(ServiceError::Internal.into());
         };
         tracing::info!(%what, until_ms = until.0, "an operator revoked what tokens rest on");
@@ -62,15 +65,16 @@ impl v1::admin_service_server::AdminService for AdminApi {
         &self,
         request: Request<v1::DrainEdgeRequest>,
     ) -> Result<Response<v1::DrainEdgeResponse>, Status> {
+        let caller = caller(&request)?;
         let asked = request.into_inner();
         let name = EdgeName::new(asked.edge).map_err(|error| bad(&error.to_string()))?;
         let run = asked.incarnation.map(Incarnation);
+        let Answer::Leaving(runs) = self.0.drain_edge(&caller, name.clone(), run).await? else {
+            return Err(ServiceError::Internal.into());
+        };
         if run.is_none() {
             tracing::info!(edge = %name, "an operator sends an edge away");
         }
-        let Answer::Leaving(runs) = self.0.drain_edge(name, run).await? else {
-            return Err(ServiceError::Internal.into());
-        };
         let told = |(edge, sessions): (Incarnation, usize)| v1::EdgeDrain {
             incarnation: edge.0,
             sessions: sessions as u64,

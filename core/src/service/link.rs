@@ -15,7 +15,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Api, breach};
+use super::{Api, breach, caller};
+use crate::access::Caller;
 use crate::driver::{CloseReason, LinkEnd, Verified};
 use crate::limits::HELLO_WITHIN;
 use crate::shell::{LinkEvent, LinkHandle};
@@ -35,11 +36,13 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
         &self,
         request: Request<Streaming<v1::LinkRequest>>,
     ) -> Result<Response<Self::LinkStream>, Status> {
+        let caller = caller(&request)?;
         let mut inbound = request.into_inner();
         let missing = || Status::from(ServiceError::BadRequest("the first message must be Hello".to_owned()));
         let first = tokio::time::timeout(HELLO_WITHIN, inbound.message()).await.map_err(|_| missing())?;
         let first = first.map_err(|status| breach(&status).map_or(status, Status::from))?;
         let hello = convert::hello(first.ok_or_else(missing)?)?;
+        caller.link(&hello.edge, &hello.region)?;
         tracing::info!(edge = %hello.edge, incarnation = %hello.incarnation, link = %hello.link, "an edge links");
         let (edge, region) = (hello.edge.clone(), hello.region.clone());
         let mut link =
@@ -54,7 +57,8 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
             }
         });
         let outbound = outbound(events, why, over.clone());
-        let reader = Reader { api: self.0.clone(), inbound, link, has_taken_leave: false, over, end };
+        let api = self.0.clone();
+        let reader = Reader { api, caller, inbound, link, has_taken_leave: false, over, end };
         self.0.shutdown.spawn_one_of_many("link", reader.run());
         Ok(Response::new(outbound))
     }
@@ -93,6 +97,7 @@ fn close_status(reason: CloseReason) -> Status {
         CloseReason::Superseded => ServiceError::LinkSuperseded,
         CloseReason::StaleLink => ServiceError::StaleLink,
         CloseReason::Region => ServiceError::UnknownRegion,
+        CloseReason::Foreign => ServiceError::Forbidden,
         CloseReason::Silent => ServiceError::LinkSilent,
         CloseReason::Draining => ServiceError::Draining,
     }
@@ -101,6 +106,7 @@ fn close_status(reason: CloseReason) -> Status {
 
 struct Reader {
     api: Api,
+    caller: Caller,
     inbound: Streaming<v1::LinkRequest>,
     link: LinkHandle,
     /// Whether the edge has said that it moves or goes.
@@ -116,6 +122,8 @@ enum End {
     Theirs(LinkEnd),
     /// The edge broke the contract.
     Breach(ServiceError),
+    /// What it has shown counts no longer.
+    Refused(ServiceError),
     /// This core is going.
     Stopping,
 }
@@ -133,6 +141,7 @@ impl Reader {
                 tracing::warn!(%breach, edge = %self.link.edge(), "an edge broke the contract");
                 (LinkEnd::Ours, "the edge broke the contract", Some(breach))
             }
+            End::Refused(why) => (LinkEnd::Ours, "its certificate is not for it any more", Some(why)),
             End::Stopping => (LinkEnd::Ours, "this core is going", Some(ServiceError::Draining)),
         };
         match why {
@@ -147,10 +156,13 @@ impl Reader {
 
     async fn read(&mut self) -> End {
         let stop = self.api.shutdown.token();
+        let (api, caller) = (self.api.clone(), self.caller.clone());
+        let mut refused = std::pin::pin!(api.is_over(&caller));
         loop {
             let message = tokio::select! {
                 biased;
                 () = stop.cancelled() => return End::Stopping,
+                why = &mut refused => return End::Refused(why),
                 // What came before the end of our side is heard, and so is why it ended.
                 message = self.inbound.message() => message,
                 () = self.over.cancelled() => return End::Theirs(self.end_as_told().await),
@@ -188,8 +200,8 @@ impl Reader {
 
 fn verify(api: &Api, up: &LinkUp) -> Verified {
     match up {
-        LinkUp::Join(join) => Some(api.verifier.verify(&join.token.0)),
-        LinkUp::Update { token, .. } => token.as_ref().map(|token| api.verifier.verify(&token.0)),
+        LinkUp::Join(join) => Some(api.guard.verifier.verify(&join.token.0)),
+        LinkUp::Update { token, .. } => token.as_ref().map(|token| api.guard.verifier.verify(&token.0)),
         LinkUp::Beat { .. }
         | LinkUp::Renew { .. }
         | LinkUp::Release { .. }

@@ -9,7 +9,7 @@ use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Api, watch};
+use super::{Api, caller, watch};
 use crate::driver::{Answer, Query};
 use crate::limits::{PAGE_SIZE_DEFAULT, QUERY_PAGE_MAX};
 
@@ -25,20 +25,23 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
         &self,
         request: Request<Streaming<v1::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        Ok(Response::new(watch::open(&self.0, request.into_inner()).await?))
+        let caller = caller(&request)?;
+        Ok(Response::new(watch::open(&self.0, caller, request.into_inner()).await?))
     }
 
     async fn get_room(
         &self,
         request: Request<v1::GetRoomRequest>,
     ) -> Result<Response<v1::GetRoomResponse>, Status> {
+        let caller = caller(&request)?;
         let asked = request.into_inner();
         let query = Query::Room {
             room: room(&asked.room)?,
             after: after(&asked.page_token, UserId::new)?,
             count: page_size(asked.page_size)?,
         };
-        let Answer::Room { members, more, count, position, freshness } = self.0.ask(query).await? else {
+        let Answer::Room { members, more, count, position, freshness } = self.0.ask(&caller, query).await?
+        else {
             return Err(ServiceError::Internal.into());
         };
         let last = members.last().map(|member| member.user.as_str());
@@ -54,8 +57,9 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
         &self,
         request: Request<v1::CountRoomRequest>,
     ) -> Result<Response<v1::CountRoomResponse>, Status> {
+        let caller = caller(&request)?;
         let query = Query::Count { room: room(&request.into_inner().room)? };
-        let Answer::Count { count, position, freshness } = self.0.ask(query).await? else {
+        let Answer::Count { count, position, freshness } = self.0.ask(&caller, query).await? else {
             return Err(ServiceError::Internal.into());
         };
         let regions = vec![region_view(&self.0.region, position, freshness)];
@@ -66,6 +70,7 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
         &self,
         request: Request<v1::ListRoomsRequest>,
     ) -> Result<Response<v1::ListRoomsResponse>, Status> {
+        let caller = caller(&request)?;
         let asked = request.into_inner();
         if asked.prefix.len() > presence_model::limits::NAME_BYTES_MAX {
             return Err(bad("ListRoomsRequest.prefix is longer than any room"));
@@ -75,7 +80,7 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
             after: after(&asked.page_token, RoomId::new)?,
             count: page_size(asked.page_size)?,
         };
-        let Answer::Rooms { rooms, more } = self.0.ask(query).await? else {
+        let Answer::Rooms { rooms, more } = self.0.ask(&caller, query).await? else {
             return Err(ServiceError::Internal.into());
         };
         let last = rooms.last().map(|(room, _)| room.as_str());

@@ -14,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Status, Streaming};
 
 use super::{Api, breach};
+use crate::access::Caller;
 use crate::limits::NAMELESS_ERRORS_MAX;
 use crate::shell::{Stopped, WatchEvent, WatchHandle, WatchWriter};
 
@@ -21,7 +22,11 @@ use crate::shell::{Stopped, WatchEvent, WatchHandle, WatchWriter};
 pub(super) type Events = BoxStream<'static, Result<v1::WatchResponse, Status>>;
 
 /// Opens a watch and spawns its reader.
-pub(super) async fn open(api: &Api, inbound: Streaming<v1::WatchRequest>) -> Result<Events, Status> {
+pub(super) async fn open(
+    api: &Api,
+    caller: Caller,
+    inbound: Streaming<v1::WatchRequest>,
+) -> Result<Events, Status> {
     let mut watch = api.handle.open_watch().await.map_err(|_| Status::from(ServiceError::Draining))?;
     let events = watch.take_events().expect("taken once");
     let over = CancellationToken::new();
@@ -35,13 +40,14 @@ pub(super) async fn open(api: &Api, inbound: Streaming<v1::WatchRequest>) -> Res
         ended: false,
         _over: over.clone().drop_guard(),
     };
-    api.shutdown.spawn_one_of_many("watch", read(api.clone(), inbound, watch, over, tell));
+    let reader = Reader { api: api.clone(), caller, inbound, over, tell };
+    api.shutdown.spawn_one_of_many("watch", reader.run(watch));
     Ok(stream::unfold(outbound, Outbound::next).boxed())
 }
 
 struct Outbound {
     events: mpsc::Receiver<WatchEvent>,
-    /// Answers to requests without a room, and why the watch is over.
+    /// Answers about rooms that are not watched, and why the watch is over.
     told: mpsc::Receiver<Result<v1::WatchResponse, ServiceError>>,
     writer: WatchWriter,
     pending: VecDeque<v1::WatchResponse>,
@@ -86,49 +92,52 @@ impl Outbound {
     }
 }
 
-async fn read(
+struct Reader {
     api: Api,
-    mut inbound: Streaming<v1::WatchRequest>,
-    watch: WatchHandle,
+    caller: Caller,
+    inbound: Streaming<v1::WatchRequest>,
     over: CancellationToken,
     tell: mpsc::Sender<Result<v1::WatchResponse, ServiceError>>,
-) {
-    let stop = api.shutdown.token();
-    let end = tokio::select! {
-        biased;
-        () = stop.cancelled() => Some(ServiceError::Draining),
-        () = over.cancelled() => None,
-        end = read_all(&mut inbound, &watch, &tell) => end,
-    };
-    if let Some(end) = end {
-        // Told ahead of what still waits: whoever does not read that is not kept for it. One who does not
-        // even read answers has its stream ended without a word.
-        let _ = tell.try_send(Err(end));
-    }
-    // If the driver is gone, so are its watches.
-    let _ = watch.closed().await;
 }
 
-/// Reads until there is nothing to be read; why the watch is over then, if it is for that.
-async fn read_all(
-    inbound: &mut Streaming<v1::WatchRequest>,
-    watch: &WatchHandle,
-    tell: &mpsc::Sender<Result<v1::WatchResponse, ServiceError>>,
-) -> Option<ServiceError> {
-    loop {
-        let passed = match inbound.message().await {
-            Ok(Some(message)) => match Asked::of(message) {
-                Asked::Up(up) => watch.up(up).await,
-                Asked::Malformed(room, what) => watch.malformed(room, what).await,
-                // Whoever does not read the answers is not read either.
-                Asked::Nameless(error) => tell.send(Ok(error)).await.map_err(|_| Stopped),
-            },
-            // A watcher that half-closes has nothing more to ask for, but still wants to see.
-            Ok(None) => std::future::pending().await,
-            Err(status) => return breach(&status),
+impl Reader {
+    async fn run(mut self, watch: WatchHandle) {
+        let stop = self.api.shutdown.token();
+        let (api, caller) = (self.api.clone(), self.caller.clone());
+        let over = self.over.clone();
+        let end = tokio::select! {
+            biased;
+            () = stop.cancelled() => Some(ServiceError::Draining),
+            () = over.cancelled() => None,
+            end = api.is_over(&caller) => Some(end),
+            end = self.read_all(&watch) => end,
         };
-        if passed.is_err() {
-            return Some(ServiceError::Draining);
+        if let Some(end) = end {
+            // Told ahead of what still waits: whoever does not read that is not kept for it. One who does not
+            // even read answers has its stream ended without a word.
+            let _ = self.tell.try_send(Err(end));
+        }
+        // If the driver is gone, so are its watches.
+        let _ = watch.closed().await;
+    }
+
+    /// Reads until there is nothing to be read; why the watch is over then, if it is for that.
+    async fn read_all(&mut self, watch: &WatchHandle) -> Option<ServiceError> {
+        loop {
+            let passed = match self.inbound.message().await {
+                Ok(Some(message)) => match Asked::of(message, &self.caller) {
+                    Asked::Up(up) => watch.up(up).await,
+                    Asked::Malformed(room, what) => watch.malformed(room, what).await,
+                    // Whoever does not read the answers is not read either.
+                    Asked::Refused(error) => self.tell.send(Ok(error)).await.map_err(|_| Stopped),
+                },
+                // A watcher that half-closes has nothing more to ask for, but still wants to see.
+                Ok(None) => std::future::pending().await,
+                Err(status) => return breach(&status),
+            };
+            if passed.is_err() {
+                return Some(ServiceError::Draining);
+            }
         }
     }
 }
@@ -137,24 +146,27 @@ async fn read_all(
 enum Asked {
     Up(WatchUp),
     Malformed(RoomId, SmolStr),
-    /// The room's name is malformed itself, or there is none, so that no such room is watched.
-    Nameless(v1::WatchResponse),
+    /// The room's name is malformed itself, or there is none, or the room is not for this watcher: no such room is
+    /// watched.
+    Refused(v1::WatchResponse),
 }
 
 impl Asked {
-    fn of(message: v1::WatchRequest) -> Self {
+    fn of(message: v1::WatchRequest, caller: &Caller) -> Self {
         let room = match &message.message {
             Some(Message::Open(open)) => open.room.clone(),
             Some(Message::Close(close)) => close.room.clone(),
             None => String::new(),
         };
-        let error = match WatchUp::try_from(message) {
-            Ok(up) => return Self::Up(up),
-            Err(error) => error,
+        let read = WatchUp::try_from(message);
+        let Ok(named) = RoomId::new(&room) else {
+            let error = read.err().map_or(ServiceError::Internal, Into::into);
+            return Self::Refused(room_error(room, &error));
         };
-        match RoomId::new(&room) {
-            Ok(room) => Self::Malformed(room, error.to_string().into()),
-            Err(_) => Self::Nameless(room_error(room, &error.into())),
+        match (read, caller.rooms(&room)) {
+            (_, Err(forbidden)) => Self::Refused(room_error(room, &forbidden)),
+            (Ok(up), Ok(())) => Self::Up(up),
+            (Err(error), Ok(())) => Self::Malformed(named, error.to_string().into()),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::store_log::StoreLog;
-use super::{Attached, Command, Handle, LinkEvent, WatchEvent};
+use super::{Attached, Command, Handle, LinkEvent, ToldClock, WatchEvent};
 use crate::driver::{
     Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
     TransitionLine, WatchKey,
@@ -36,6 +36,7 @@ pub struct DriverTask {
     store_log: Arc<StoreLog>,
     inbox: mpsc::Receiver<Command>,
     attached: watch::Sender<Attached>,
+    store_clock: Arc<ToldClock>,
     links: BTreeMap<LinkKey, mpsc::Sender<LinkEvent>>,
     watches: BTreeMap<WatchKey, mpsc::Sender<WatchEvent>>,
     questions: BTreeMap<QueryKey, Answering>,
@@ -73,6 +74,7 @@ impl DriverTask {
             store_log: Arc::default(),
             inbox,
             attached,
+            store_clock: Arc::clone(&handle.store_clock),
             links: BTreeMap::new(),
             watches: BTreeMap::new(),
             questions: BTreeMap::new(),
@@ -87,6 +89,7 @@ impl DriverTask {
     /// Runs until stopped, or until nobody can reach it any more.
     pub async fn run(mut self, stop: CancellationToken) {
         self.feed(Input::Tick);
+        self.tell_clock();
         loop {
             let wake = self.driver.poll_timeout();
             tokio::select! {
@@ -109,6 +112,7 @@ impl DriverTask {
             }
             self.tell_attached();
             self.tell_shed();
+            self.tell_clock();
         }
     }
 
@@ -130,6 +134,11 @@ impl DriverTask {
                 (shed.rate - logged.rate, shed.waiting - logged.waiting, shed.slow - logged.slow);
             tracing::warn!(rate, waiting, slow, "new arrivals are told to come again");
         }
+    }
+
+    fn tell_clock(&self) {
+        let now = self.clock.now();
+        self.store_clock.tell(self.driver.store_time(now), now);
     }
 
     fn tell_attached(&self) {
@@ -230,6 +239,9 @@ impl DriverTask {
             Effect::Audit(note) => self.note_audit(note),
             Effect::TokenRefused(edge, refusal) => {
                 self.verifier.refused(refusal, &format_args!("edge {edge}"));
+            }
+            Effect::Foreign { edge, verb, leases } => {
+                self.metrics.access.foreign(&edge, verb.as_str(), leases, self.clock.now());
             }
             Effect::Namesake(edge) => tracing::warn!(
                 %edge,

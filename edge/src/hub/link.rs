@@ -250,6 +250,13 @@ impl Hub {
                     self.lease_gone(lease, cx);
                 }
             }
+            // Whoever holds it in good faith joins anew, as if nobody knew it.
+            LinkDown::Foreign { leases } => {
+                for lease in leases {
+                    self.counts.unknown_leases += 1;
+                    self.lease_gone(lease, cx);
+                }
+            }
             LinkDown::Done { request, outcome } => self.request_done(request, outcome, cx),
             LinkDown::RenewAll { within } => {
                 let leases = self.all_leases();

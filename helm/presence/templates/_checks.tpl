@@ -77,6 +77,11 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- else if not (or $values.core.insecure $isTls) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.tls.existingSecret = (not set): cores listen in the cluster, so give them a certificate, or certManager.enabled, or write core.insecure: true, which trusts anybody who reaches them") -}}
 {{- end -}}
+{{- if and $isTls (not (include "presence.core.peers" $root)) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "core.peers = (not set): say whom the certificates of edges stand for: a core lets in nobody else") -}}
+{{- else if and $values.core.peers (not $isTls) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "core.peers: is of no use without core.tls.existingSecret or certManager.enabled") -}}
+{{- end -}}
 {{- if and $values.core.external.enabled (not $isTls) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.external.enabled = true: needs core.tls.existingSecret or certManager.enabled: whoever reaches a core without certificates may evict people") -}}
 {{- end -}}

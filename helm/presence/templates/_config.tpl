@@ -90,6 +90,7 @@ timing: {{ . | toJson }}
 {{- $at := "/etc/presence/tls/" -}}
 {{- $tls := .Values.core.tls -}}
 {{- $_ := set $config "tls" (dict "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey) "client_ca_file" (print $at $tls.clientCaKey)) -}}
+{{- $_ := set $config "peers" "/etc/presence/config/peers.toml" -}}
 {{- end -}}
 {{- $store := dict "url" .Values.store.url "prefix" .Values.store.prefix "shards" .Values.store.shards -}}
 {{- with .Values.store.user }}{{ $_ := set $store "user" . }}{{ end -}}
@@ -104,6 +105,24 @@ timing: {{ . | toJson }}
 {{- end -}}
 {{- $_ := set $config "store" $store -}}
 {{- include "presence.toml" (dict "path" "" "table" (mustMergeOverwrite $config (deepCopy .Values.core.config))) | trim -}}
+{{- end -}}
+
+{{/* The name in the certificate that cert-manager makes for edges. */}}
+{{- define "presence.edge.certificateName" -}}
+{{ include "presence.fullname" . }}-edge.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* Who may call cores; by a certificate of cert-manager edges may, under any name, for this region. */}}
+{{- define "presence.core.peers" -}}
+{{- if include "presence.core.isTls" . -}}
+{{- if and .Values.certManager.enabled .Values.edge.enabled (not .Values.edge.coreTls.existingSecret) -}}
+[[edge]]
+certificate = {{ include "presence.edge.certificateName" . | quote }}
+names = ["*"]
+regions = [{{ .Values.region | quote }}]
+{{ end -}}
+{{- .Values.core.peers -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "presence.edge.config" -}}

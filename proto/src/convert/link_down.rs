@@ -27,6 +27,7 @@ impl From<LinkDown> for v1::LinkResponse {
             LinkDown::Renewed { batch, unknown } => {
                 Message::Renew(v1::RenewResult { batch: batch.0, unknown: lease_ids(unknown) })
             }
+            LinkDown::Foreign { leases } => Message::Foreign(v1::Foreign { leases: lease_ids(leases) }),
             LinkDown::Done { request, outcome } => Message::Done(match outcome {
                 Ok(ends) => v1::Done {
                     request: request.0,
@@ -75,6 +76,9 @@ impl TryFrom<v1::LinkResponse> for LinkDown {
                 batch: BatchId(renew.batch),
                 unknown: leases("RenewResult.unknown", renew.unknown)?,
             }),
+            Some(Message::Foreign(foreign)) => {
+                Ok(Self::Foreign { leases: leases("Foreign.leases", foreign.leases)? })
+            }
             Some(Message::Done(done)) => Ok(Self::Done {
                 request: RequestId(done.request),
                 outcome: match done.refused {

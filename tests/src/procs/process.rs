@@ -11,11 +11,12 @@ use presence_model::id::{RoomId, UserId};
 use presence_model::time::StoreTime;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
-use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE};
+use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE, Scope, ScopedGrant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::kept;
 use crate::redis::FakeClock;
 
 /// Tokens of a test are good for so long.
@@ -94,6 +95,17 @@ impl Keys {
     pub fn token_for(&self, user: &str, room: &str, action: Action, ttl: Duration) -> anyhow::Result<String> {
         sign(&self.issuer, (user, room, action), (Some(now()), ttl), None)
     }
+
+    /// A token of a service that is good from now on for so long.
+    ///
+    /// # Errors
+    /// When a name is out of bounds.
+    pub fn service_token(&self, scopes: &[Scope], rooms: &[&str], ttl: Duration) -> anyhow::Result<String> {
+        let rooms = rooms.iter().map(|prefix| (*prefix).into()).collect();
+        let grant =
+            ScopedGrant { subject: "a-service".into(), scopes: scopes.to_vec(), rooms, ends: now() + ttl };
+        Ok(kept::token(self.issuer.sign_scoped(&grant)))
+    }
 }
 
 /// One pair among several that are verified with.
@@ -135,7 +147,8 @@ fn sign(
     id: Option<&str>,
 ) -> anyhow::Result<String> {
     let (user, room, ends) = (UserId::new(user)?, RoomId::new(room)?, now() + ttl);
-    Ok(issuer.sign(&Grant { user, room, action, ends, not_before, token_id: id.map(Into::into) }))
+    let grant = Grant { user, room, action, ends, not_before, token_id: id.map(Into::into) };
+    Ok(kept::token(issuer.sign(&grant)))
 }
 
 fn now() -> StoreTime {
@@ -204,13 +217,15 @@ fn spawn(binary: &str, arguments: &[String], given: Given<'_>) -> anyhow::Result
     if let Some(clock) = given.clock {
         clock.give_to(&mut command);
     }
-    if let Some(path) = given.log_file {
+    let kept = if given.log_file.is_none() { kept::place(binary) } else { None };
+    if let Some(path) = given.log_file.or(kept.as_deref()) {
         command.stderr(std::fs::File::create(path)?);
     }
     let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     let output = child.stdout.take();
-    let process = Process { child, addresses: Value::Null };
+    let log_file = given.log_file.map(Path::to_owned);
+    let process = Process { binary: binary.to_owned(), child, log_file, addresses: Value::Null };
     BufReader::new(output.context("no output")?).read_line(&mut line)?;
     Ok((process, line))
 }
@@ -265,7 +280,10 @@ impl Crowd {
 
 /// A running process; killed when dropped.
 pub struct Process {
+    binary: String,
     child: Child,
+    /// Where its log goes, if a test wants it somewhere.
+    log_file: Option<PathBuf>,
     /// The addresses it printed.
     pub addresses: Value,
 }
@@ -375,9 +393,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        kept::metrics(&self.binary, &self.address("admin"));
         // It may be gone already, which is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(path) = &self.log_file {
+            kept::log(&self.binary, path);
+        }
     }
 }
 
@@ -408,6 +430,10 @@ pub struct CoreOptions {
     pub grpc: Option<String>,
     /// Where it keeps leases; none: in memory.
     pub store: Option<String>,
+    /// What is logged; none: warnings.
+    pub log: Option<String>,
+    /// Where its log goes; none: to the log of the test.
+    pub log_file: Option<PathBuf>,
     /// Its wall clock; none: that of the machine.
     pub clock: Option<FakeClock>,
     /// Further flags.
@@ -443,7 +469,7 @@ fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -
     let fixed = [
         "--json",
         "--log",
-        "warn",
+        options.log.as_deref().unwrap_or("warn"),
         "--grpc",
         grpc,
         "--admin",
@@ -453,7 +479,7 @@ fn core_by(options: &CoreOptions, more: &[&str], keys: &Keys, timers: &Timers) -
         "--store",
         store,
     ];
-    let given = Given { clock: options.clock.as_ref(), ..Given::default() };
+    let given = Given { clock: options.clock.as_ref(), log_file: options.log_file.as_deref() };
     let mut arguments = arguments(&[&fixed, more].concat(), timers);
     arguments.extend(options.more.iter().cloned());
     Process::start("presence-core", &arguments, given)

@@ -251,6 +251,7 @@ impl World {
                 metrics: Metrics::new(),
                 verifier,
                 tls: None,
+                access: presence_core::access::Access::Anybody,
                 store,
                 shutdown: shutdown.clone(),
             };

@@ -90,10 +90,10 @@ impl TlsTable {
         !self.cert_file.is_empty()
     }
 
-    /// Whether nobody gets in without a certificate.
+    /// Whether everybody is asked for a certificate.
     #[must_use]
-    pub fn knows_everybody(&self) -> bool {
-        self.is_wanted() && self.client_ca_file.is_some() && self.demand() == Demand::Required
+    pub fn asks_everybody(&self) -> bool {
+        self.is_wanted() && self.client_ca_file.is_some()
     }
 
     /// The table with what follows from what is given.

@@ -32,3 +32,10 @@ impl PeerNames {
         self.0.is_empty()
     }
 }
+
+/// Names that somebody has vouched for otherwise.
+impl<'a> FromIterator<&'a str> for PeerNames {
+    fn from_iter<T: IntoIterator<Item = &'a str>>(names: T) -> Self {
+        Self(names.into_iter().map(SmolStr::new).collect())
+    }
+}

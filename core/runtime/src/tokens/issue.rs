@@ -82,6 +82,10 @@ impl Issuer {
         Self { audience: audience.into(), ..self }
     }
 
+    pub(super) fn audience(&self) -> &str {
+        &self.audience
+    }
+
     /// The id of the key, which every token names.
     #[must_use]
     pub fn key_id(&self) -> &str {
@@ -103,8 +107,12 @@ impl Issuer {
             nbf: grant.not_before.map(|start| start.0 / 1000),
             jti: grant.token_id.as_deref(),
         };
-        jsonwebtoken::encode(&self.header, &claims, &self.key)
-            .expect("the key was tried when it was accepted")
+        self.encode(&claims)
+    }
+
+    /// These claims, signed.
+    pub(super) fn encode(&self, claims: &impl Serialize) -> String {
+        jsonwebtoken::encode(&self.header, claims, &self.key).expect("the key was tried when it was accepted")
     }
 }
 

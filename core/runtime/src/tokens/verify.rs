@@ -15,6 +15,7 @@ use presence_model::limits::{NAME_BYTES_MAX, TOKEN_BYTES_MAX};
 use presence_model::record::TokenRef;
 use presence_model::time::StoreTime;
 use prometheus::IntCounterVec;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use smol_str::SmolStr;
 use tokio::sync::watch;
@@ -79,6 +80,12 @@ impl Verifier {
     /// # Errors
     /// `Malformed`, `UnknownKey`, `Algorithm`, `Signature`, `Audience` or `Claim`; nothing of the token is told.
     pub fn verify(&self, token: &str) -> Result<Claims, TokenRefusal> {
+        let (claims, kid) = self.read::<RawClaims>(token)?;
+        claims.into_claims(kid).ok_or(TokenRefusal::Claim)
+    }
+
+    /// The payload of a token whose signature and audience are good, and the id of its key.
+    pub(super) fn read<T: DeserializeOwned>(&self, token: &str) -> Result<(T, SmolStr), TokenRefusal> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::Malformed);
         }
@@ -94,13 +101,11 @@ impl Verifier {
         if algorithm != key.algorithm {
             return Err(TokenRefusal::Algorithm);
         }
-        let data = jsonwebtoken::decode::<RawClaims>(token, &key.decoding, &key.validation)
+        let data = jsonwebtoken::decode::<T>(token, &key.decoding, &key.validation)
             .map_err(|error| refusal_of(&error))?;
-        data.claims.into_claims(kid.clone()).ok_or(TokenRefusal::Claim)
+        Ok((data.claims, kid.clone()))
     }
-}
 
-impl Verifier {
     /// Counts one more token that was refused, here or by whoever judged its claims. Whose it was and why is logged now
     /// and then; nothing of the token is.
     pub fn refused(&self, refusal: TokenRefusal, bearer: &dyn fmt::Display) {
@@ -161,7 +166,7 @@ impl RawClaims {
 }
 
 /// Seconds since 1970, whole or not, before the year 10000.
-struct NumericDate(StoreTime);
+pub(super) struct NumericDate(pub(super) StoreTime);
 
 impl<'de> Deserialize<'de> for NumericDate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

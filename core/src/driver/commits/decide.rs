@@ -17,7 +17,7 @@ use presence_model::time::StoreTime;
 use super::{Decided, FoundBy, JoinWork, Stage, Waiting, Work};
 use crate::driver::evictions::evicted_sessions;
 use crate::driver::store_ops::Pending;
-use crate::driver::{Driver, QueryKey};
+use crate::driver::{Driver, QueryKey, Verb};
 use crate::limits::TOKEN_LEEWAY;
 use crate::store::{Command, Commit, Outcome, StoreFault};
 
@@ -66,6 +66,9 @@ impl Driver {
     }
 
     fn decide(&mut self, roster: &Roster, waiting: Waiting, read: &MemberRead, now: StoreTime) -> Decision {
+        if self.refuses_foreign(&waiting.work, read) {
+            return Decision::Over;
+        }
         let Waiting { user, work, since, tries, in_doubt } = waiting;
         let keep = |work| Waiting { user, work, since, tries, in_doubt };
         match work {
@@ -109,7 +112,7 @@ impl Driver {
             },
             Work::Abandon { release, unanswered } => match member::abandon(read, &unanswered, now) {
                 Abandoned::Release(lease) => {
-                    self.release_part(release, lease.shard(), vec![lease], lease.ttl());
+                    self.release_own_part(release, lease);
                     self.release_done(release, true);
                     Decision::Over
                 }
@@ -148,6 +151,30 @@ impl Driver {
     fn judge(&self, claims: &Claims, now: StoreTime) -> Result<(), TokenRefusal> {
         judge_time(claims, now, TOKEN_LEEWAY)?;
         self.revoked().judge_token(&claims.user, &claims.token, now)
+    }
+
+    /// Refuses what an edge wants of a session that another edge holds, as its record says: the mark of a lease alone is
+    /// mistaken now and then.
+    fn refuses_foreign(&mut self, work: &Work, read: &MemberRead) -> bool {
+        let (link, request, lease, verb) = match work {
+            Work::Update { link, request, update, .. } => (*link, *request, update.lease, Verb::Update),
+            Work::Leave { link, request, lease } => (*link, *request, *lease, Verb::Leave),
+            Work::Join(_)
+            | Work::Abandon { .. }
+            | Work::Expire { .. }
+            | Work::Evict { .. }
+            | Work::Revoke => {
+                return false;
+            }
+        };
+        let session = read.record.as_ref().and_then(|record| record.session_of(lease));
+        let (Some(session), Some(edge)) = (session, self.links.edge(link)) else { return false };
+        let is_foreign = session.edge.name != edge.name;
+        if is_foreign {
+            self.note_foreign(link, verb, 1);
+            self.answer_done(link, request, Err(LinkRefusal::Forbidden));
+        }
+        is_foreign
     }
 
     fn decide_expiry(

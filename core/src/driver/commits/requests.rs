@@ -1,8 +1,8 @@
 //! What comes over a link becomes work: the token is judged, names are completed, a lease is minted.
 
 use presence_model::claim::{Action, Claims, TokenRefusal};
-use presence_model::id::{Generation, RoomId, Roster, UserId};
-use presence_model::lease::LeaseId;
+use presence_model::id::{EdgeName, Generation, RoomId, Roster, UserId};
+use presence_model::lease::{EdgeMark, LeaseId};
 use presence_model::link::{JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId};
 use presence_model::member;
 use presence_model::profile::State;
@@ -11,7 +11,7 @@ use presence_runtime::json::is_read_everywhere;
 use rand::Rng as _;
 
 use super::{JoinWork, Work};
-use crate::driver::{Driver, Effect, LinkKey, Verified};
+use crate::driver::{Driver, Effect, LinkKey, Verb, Verified};
 
 impl Driver {
     /// A session wants in.
@@ -40,28 +40,31 @@ impl Driver {
             generation: up.generation,
             connection: up.connection,
             request,
+            lease: self.mint(&roster, &edge.name),
             edge: EdgeRef { name: edge.name, incarnation: edge.incarnation, region: edge.region },
             profile: up.profile,
             client: up.client,
             token: claims.token.clone(),
             rejoin: up.rejoin,
-            lease: self.mint(&roster),
         };
         let user = claims.user.clone();
         let work = JoinWork { link, request, join, claims, decided: None };
         self.enqueue(roster, user, Work::Join(Box::new(work)));
     }
 
-    /// A lease id for a roster, unpredictable if the seed is.
-    pub(super) fn mint(&mut self, roster: &Roster) -> LeaseId {
+    /// A lease id for a roster and an edge, unpredictable if the seed is.
+    pub(super) fn mint(&mut self, roster: &Roster, edge: &EdgeName) -> LeaseId {
         let ttl = self.timings_of(&roster.room).lease_ttl;
-        LeaseId::mint(ttl, self.shard(roster), self.rng.next_u64())
+        LeaseId::mint(ttl, self.shard(roster), self.rng.next_u64()).marked(EdgeMark::of(edge))
     }
 
     /// A session says something new.
     pub(in crate::driver) fn on_update(&mut self, link: LinkKey, up: LinkUp, verified: Verified) {
         let Some(edge) = self.links.edge(link) else { return };
         let LinkUp::Update { request, lease, room, user, status, state, token } = up else { return };
+        if !self.is_own(link, Verb::Update, lease) {
+            return self.answer_done(link, request, Err(LinkRefusal::Forbidden));
+        }
         if state.as_ref().is_some_and(|state| !is_good(state)) {
             return self.answer_done(link, request, Err(LinkRefusal::BadRequest));
         }
@@ -98,6 +101,9 @@ impl Driver {
         (room, user): (RoomId, UserId),
     ) {
         let Some(edge) = self.links.edge(link) else { return };
+        if !self.is_own(link, Verb::Leave, lease) {
+            return self.answer_done(link, request, Err(LinkRefusal::Forbidden));
+        }
         let lease = lease.plain_name();
         self.renewals.take_out(link, &[lease]);
         let roster = Roster { region: edge.region, room };

@@ -81,7 +81,7 @@ impl Driver {
                 return None;
             }
             (Work::Join(join), NotApplied::LeaseExists) if !waiting.in_doubt => {
-                join.join.lease = self.mint(roster);
+                join.join.lease = self.mint(roster, &join.join.edge.name);
                 join.decided = None;
             }
             (Work::Evict { sessions, .. }, _) if !waiting.in_doubt => sessions.clear(),

@@ -169,6 +169,7 @@ fn an_edge_is_told_all_that_is_in_force_when_it_links() {
             | LinkDown::Joined { .. }
             | LinkDown::Renewed { .. }
             | LinkDown::Done { .. }
+            | LinkDown::Foreign { .. }
             | LinkDown::RenewAll { .. }
             | LinkDown::EndLease { .. }
             | LinkDown::Drain

@@ -27,16 +27,17 @@ fn who_is_renewed_stays_and_a_frozen_edge_ends_by_silence() {
 #[test]
 fn a_late_batch_of_a_dead_edge_finds_nothing_and_moves_nothing() {
     let mut world = World::new();
-    let edges = [world.edge(0), world.edge(0)];
-    let grant = world.join(edges[0], "ann", 1);
-    world.edges[edges[0]].running = false;
+    let edge = world.edge(0);
+    let grant = world.join(edge, "ann", 1);
+    world.edges[edge].running = false;
     world.run(secs(50));
     let revision = world.revision("r");
     let batch = presence_model::link::BatchId(77);
-    world.say(edges[1], LinkUp::Renew { batch, leases: vec![grant.lease] });
+    world.link(edge, 0);
+    world.say(edge, LinkUp::Renew { batch, leases: vec![grant.lease] });
     world.run(secs(2));
-    assert!(world.edges[edges[1]].unknown.contains(&grant.lease));
-    assert!(world.edges[edges[1]].renewed.contains(&batch));
+    assert!(world.edges[edge].unknown.contains(&grant.lease));
+    assert!(world.edges[edge].renewed.contains(&batch));
     assert_eq!(world.revision("r"), revision);
     assert_eq!(world.stored("r"), [""; 0]);
 }

@@ -17,7 +17,7 @@ pub(super) use self::edge::{Edge, session};
 pub(super) use self::watcher::Watcher;
 use crate::driver::{
     Answer, ArrivalLimits, AuditNote, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, Query,
-    QueryKey, QueryRefusal, Shed, StoreOp, TransitionLine, WatchKey,
+    QueryKey, QueryRefusal, Shed, StoreOp, TransitionLine, Verb, WatchKey,
 };
 use crate::store::memory::{MemorySettings, MemoryStore, Tampering};
 use crate::store::{Command, Outcome, StoreFault};
@@ -120,6 +120,7 @@ pub(super) struct World {
     pub(super) audit_notes: Vec<AuditNote>,
     pub(super) namesakes: Vec<EdgeName>,
     pub(super) token_refusals: Vec<(EdgeName, TokenRefusal)>,
+    pub(super) foreign: Vec<(EdgeName, Verb, usize)>,
     loads: usize,
     /// Pages of rosters asked for.
     pub(super) pages: usize,
@@ -171,6 +172,7 @@ impl World {
             audit_notes: Vec::new(),
             namesakes: Vec::new(),
             token_refusals: Vec::new(),
+            foreign: Vec::new(),
             loads: 0,
             pages: 0,
             histories: 0,
@@ -281,6 +283,7 @@ impl World {
             Effect::Audit(note) => self.audit_notes.push(note),
             Effect::TokenRefused(edge, refusal) => self.token_refusals.push((edge, refusal)),
             Effect::Namesake(name) => self.namesakes.push(name),
+            Effect::Foreign { edge, verb, leases } => self.foreign.push((edge, verb, leases)),
         }
     }
 

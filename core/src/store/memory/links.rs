@@ -27,7 +27,8 @@ pub(super) struct EdgeNote {
 pub(super) type EdgeNotes = BTreeMap<Incarnation, EdgeNote>;
 
 impl Data {
-    /// The same number again refreshes the note but mends no broken link: that takes a higher one.
+    /// The same number again refreshes the note but mends no broken link: that takes a higher one. A run of an edge
+    /// has one name: whoever links it under another is not that edge.
     pub(super) fn link(
         &mut self,
         edge: Incarnation,
@@ -36,7 +37,7 @@ impl Data {
         now: StoreTime,
     ) -> Outcome {
         let accepted = match self.edges.get_mut(&edge) {
-            Some(known) if known.link > link => false,
+            Some(known) if known.link > link || known.name != name => false,
             Some(known) if known.link == link => {
                 known.heard = now;
                 true

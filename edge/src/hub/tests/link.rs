@@ -261,6 +261,17 @@ fn who_was_evicted_while_the_link_moved_stays_evicted() {
 }
 
 #[test]
+fn who_is_told_that_a_lease_is_of_another_edge_joins_anew() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.down(LinkDown::Foreign { leases: vec![lease(1)] });
+    let join = world.take_join();
+    world.granted(join.request, lease(2));
+    assert!(world.frames(key).is_empty(), "nobody sees that");
+    assert_eq!(world.closed(key), None);
+}
+
+#[test]
 fn a_rejoin_that_met_a_goodbye_says_nothing() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);

@@ -364,6 +364,7 @@ pub(super) fn link_down() -> impl Strategy<Value = LinkDown> {
         (request(), joined).prop_map(|(request, outcome)| LinkDown::Joined { request, outcome }),
         (any::<u64>(), vec(lease(), 0..9))
             .prop_map(|(batch, unknown)| LinkDown::Renewed { batch: BatchId(batch), unknown }),
+        vec(lease(), 0..9).prop_map(|leases| LinkDown::Foreign { leases }),
         (request(), done).prop_map(|(request, outcome)| LinkDown::Done { request, outcome }),
         ms().prop_map(|within| LinkDown::RenewAll { within }),
         (lease(), removal_reason()).prop_map(|(lease, reason)| LinkDown::EndLease { lease, reason }),

@@ -189,6 +189,7 @@ const OPAQUE: &[&str] = &[
     "Epoch.random",
     "EvictResponse.sessions",
     "GetRoomResponse.count",
+    "Foreign.leases",
     "Granted.lease",
     "Hello.incarnation",
     "Hello.link_number",

@@ -212,6 +212,7 @@ impl World {
             Effect::Audit(_) => self.story.count("audit"),
             Effect::TokenRefused(_, refusal) => self.story.count(refusal.as_str()),
             Effect::Namesake(edge) => self.note("namesake", edge.as_str()),
+            Effect::Foreign { edge, verb, .. } => self.note("foreign", &format!("{edge} {}", verb.as_str())),
             Effect::Transition(line) => {
                 let transition = &line.transition;
                 let what = format!(

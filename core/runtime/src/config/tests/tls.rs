@@ -143,10 +143,12 @@ fn what_is_in_force_is_shown_and_empty_tables_are_not() {
     let shown = |given: &Given| render(&settings(), given);
     let ca = || Some(PathBuf::from("/ca.pem"));
     let table = TlsTable { cert_file: vec!["/a.pem".into()], client_ca_file: ca(), ..TlsTable::default() };
-    assert!(table.knows_everybody());
+    assert!(table.asks_everybody());
     let text = shown(&Given { tls: table.clone().in_force(), core_tls: CoreTlsTable::default() });
     assert!(text.contains("client_auth = \"required\"") && text.contains("[\"/a.pem\"]"), "{text}");
     let optional = TlsTable { client_auth: Some("optional".into()), ..table };
-    assert!(optional.is_wanted() && !optional.knows_everybody());
+    assert!(optional.is_wanted() && optional.asks_everybody());
+    let quiet = TlsTable { client_ca_file: None, ..optional };
+    assert!(!quiet.asks_everybody());
     assert!(TlsTable::default().is_empty() && CoreTlsTable::default().is_empty());
 }

@@ -24,6 +24,7 @@ pub(in crate::driver::tests) fn session(name: &str) -> SessionId {
 
 /// One edge process.
 pub(in crate::driver::tests) struct Edge {
+    name: EdgeName,
     pub(in crate::driver::tests) incarnation: Incarnation,
     core: usize,
     link: Option<(LinkKey, LinkNumber)>,
@@ -39,6 +40,7 @@ pub(in crate::driver::tests) struct Edge {
     pub(in crate::driver::tests) joined: BTreeMap<RequestId, Result<GrantDown, LinkRefusal>>,
     pub(in crate::driver::tests) done: BTreeMap<RequestId, Result<Option<StoreTime>, LinkRefusal>>,
     pub(in crate::driver::tests) unknown: BTreeSet<LeaseId>,
+    pub(in crate::driver::tests) foreign: BTreeSet<LeaseId>,
     pub(in crate::driver::tests) renewed: Vec<BatchId>,
 }
 
@@ -78,8 +80,15 @@ impl Edge {
 impl World {
     /// A new edge process, linked to the core.
     pub(in crate::driver::tests) fn edge(&mut self, core: usize) -> usize {
+        let name = EdgeName::new(format!("edge-{}", self.edges.len())).unwrap();
+        self.edge_called(core, name)
+    }
+
+    /// A new edge process of that name, linked to the core.
+    pub(in crate::driver::tests) fn edge_called(&mut self, core: usize, name: EdgeName) -> usize {
         let number = self.edges.len() as u64;
         self.edges.push(Edge {
+            name,
             incarnation: Incarnation(7_000 + number),
             core,
             link: None,
@@ -94,6 +103,7 @@ impl World {
             joined: BTreeMap::new(),
             done: BTreeMap::new(),
             unknown: BTreeSet::new(),
+            foreign: BTreeSet::new(),
             renewed: Vec::new(),
         });
         let edge = self.edges.len() - 1;
@@ -112,15 +122,21 @@ impl World {
         state.core = core;
         state.beat_at = now + beat;
         state.renew_at = now;
-        let hello = Hello {
-            edge: EdgeName::new(format!("edge-{edge}")).unwrap(),
-            incarnation: state.incarnation,
-            link: number,
-            region: region(),
-            release: "test".into(),
-        };
+        let hello = self.hello(edge);
         self.input(core, Input::LinkOpened(key, hello));
         self.run(Duration::from_millis(10));
+    }
+
+    /// What an edge says first on its latest link.
+    pub(in crate::driver::tests) fn hello(&self, edge: usize) -> Hello {
+        let Edge { name, incarnation, links, .. } = &self.edges[edge];
+        Hello {
+            edge: name.clone(),
+            incarnation: *incarnation,
+            link: LinkNumber(*links),
+            region: region(),
+            release: "test".into(),
+        }
     }
 
     /// The edge's link ends.
@@ -195,6 +211,7 @@ impl World {
                 edge.renewed.push(*batch);
                 edge.unknown.extend(unknown);
             }
+            LinkDown::Foreign { leases } => edge.foreign.extend(leases),
             LinkDown::EndLease { lease, .. } => {
                 edge.leases.remove(lease);
             }

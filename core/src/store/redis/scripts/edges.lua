@@ -35,6 +35,8 @@ end
 local text = redis.call('HGET', KEYS[1], edge)
 local known = text and note_of(text)
 local accepted = not known or known.link <= link
+-- A run of an edge has one name: whoever links it under another is not that edge.
+if verb == 'link' and known and known.name ~= ARGV[4] then accepted = false end
 
 local function write(note)
   redis.call('HSET', KEYS[1], edge, cjson.encode(note))
