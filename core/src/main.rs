@@ -1,5 +1,6 @@
 //! `presence-core`: a recipe. Everything it does is in the library.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -88,14 +89,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
             Some(opened.await.context("tls")?)
         }
     };
-    let access = match peers {
-        None => Access::Anybody,
-        Some(path) => {
-            let peers =
-                PeersFile::open(&path).await.with_context(|| format!("peers = {}", path.display()))?;
-            Access::follow(peers, (&clock, &followed))
-        }
-    };
+    let access = access(peers, (&clock, &followed)).await?;
     let misfit = Arc::new(OnceLock::new());
     let store: Arc<dyn LeaseStore> = match store {
         None => memory_store(&clock),
@@ -138,6 +132,13 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     running.finished(END_WITHIN).await?;
     tracing::info!("the core has ended");
     Ok(misfit.get().map_or(ExitCode::SUCCESS, refuse))
+}
+
+/// Whom this core lets in.
+async fn access(peers: Option<PathBuf>, following: (&Clock, &Shutdown)) -> anyhow::Result<Access> {
+    let Some(path) = peers else { return Ok(Access::Anybody) };
+    let file = PeersFile::open(&path).await.with_context(|| format!("peers = {}", path.display()))?;
+    Ok(Access::follow(file, following))
 }
 
 /// Ends the core when the store's data are laid out otherwise than it was told: to go on would split rooms in two.

@@ -38,6 +38,7 @@ fn found<'a>(text: &str, secrets: &'a [(&str, String)]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story: whatever is done with secrets, then what was written")]
 async fn the_most_talkative_log_holds_no_token_and_no_state() -> anyhow::Result<()> {
     let (keys, folder) = (Keys::generate()?, tempfile::tempdir()?);
     let log = |name: &str| folder.path().join(name);

@@ -86,21 +86,21 @@ impl Peer {
         let mut foreign = Vec::new();
         loop {
             let answer = self
-                .hear(|down| match &down {
-                    Down::Foreign(_) => Some(down),
-                    Down::Join(v1::JoinResult { request: answered, .. })
-                    | Down::Done(v1::Done { request: answered, .. })
-                    | Down::Renew(v1::RenewResult { batch: answered, .. })
-                        if *answered == request =>
-                    {
-                        Some(down)
-                    }
-                    _ => None,
+                .hear(|down| {
+                    let is_answer = matches!(
+                        &down,
+                        Down::Join(v1::JoinResult { request: answered, .. })
+                        | Down::Done(v1::Done { request: answered, .. })
+                        | Down::Renew(v1::RenewResult { batch: answered, .. })
+                            if *answered == request
+                    );
+                    (is_answer || matches!(down, Down::Foreign(_))).then_some(down)
                 })
                 .await?;
-            match answer {
-                Down::Foreign(refused) => foreign.extend(refused.leases),
-                answer => return Ok((answer, foreign)),
+            if let Down::Foreign(refused) = answer {
+                foreign.extend(refused.leases);
+            } else {
+                return Ok((answer, foreign));
             }
         }
     }
@@ -126,10 +126,11 @@ impl Peer {
                 ..v1::Join::default()
             })
         };
-        match self.ask(join).await?.0 {
-            Down::Join(v1::JoinResult { outcome: Some(outcome), .. }) => Ok(outcome),
-            other => anyhow::bail!("{other:?}"),
-        }
+        let answer = self.ask(join).await?.0;
+        let Down::Join(v1::JoinResult { outcome: Some(outcome), .. }) = answer else {
+            anyhow::bail!("{answer:?}")
+        };
+        Ok(outcome)
     }
 
     /// Joins a user; its lease.
@@ -149,9 +150,8 @@ impl Peer {
     /// When that is not what it is answered.
     pub async fn renew(&mut self, leases: &[u64]) -> anyhow::Result<(Vec<u64>, Vec<u64>)> {
         let leases = leases.to_vec();
-        match self.ask(|batch| Up::Renew(v1::Renew { batch, leases })).await? {
-            (Down::Renew(renewed), foreign) => Ok((renewed.unknown, foreign)),
-            (other, _) => anyhow::bail!("{other:?}"),
-        }
+        let (answer, foreign) = self.ask(|batch| Up::Renew(v1::Renew { batch, leases })).await?;
+        let Down::Renew(renewed) = answer else { anyhow::bail!("{answer:?}") };
+        Ok((renewed.unknown, foreign))
     }
 }
