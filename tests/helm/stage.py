@@ -102,7 +102,7 @@ class Stage:
                 files = self.secrets[volume["configMap"]["name"]]
             else:
                 texts = one(objects, "ConfigMap", volume["configMap"]["name"])["data"]
-                files = {file: adapt(text) for file, text in texts.items()}
+                files = {file: adapt(text) if LISTENERS.search(text) else text for file, text in texts.items()}
             yield self.place(self.folder / "pods" / name / volume["name"], files), at[volume["name"]]
 
     def leaks(self):
