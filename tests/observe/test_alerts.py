@@ -28,12 +28,12 @@ def fails(rule, cases):
         (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
         files = [folder / f"{number}.yaml" for number in range(len(cases))]
         for file, case in zip(files, cases, strict=True):
-            file.write_text(yaml.safe_dump(test_of(rule, case)))
+            file.write_text(yaml.safe_dump(played(rule, case)))
         done = promtool("test", "rules", *files)
         return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def test_of(rule, case):
+def played(rule, case):
     """Whether it fires at the end. What has to last is asked of the series that Prometheus keeps of alerts, which takes an
     evaluation a step; anything else fires with its expression."""
     alert = f'ALERTS{{alertname="{rule["alert"]}",alertstate="firing"}}' if "for" in rule else rule["expr"]
