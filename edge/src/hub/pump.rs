@@ -68,9 +68,11 @@ impl Hub {
 
     fn note_answered(&mut self, key: ConnKey, room: RoomKey) {
         let stay = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room));
-        if let Some(Showing::Yes(show)) = stay.map(|stay| &mut stay.showing) {
+        // Whoever did not ask yet, as there was nothing to look at, may have seen more than was asked for.
+        if let Some(Showing::Yes(show)) = stay.map(|stay| &mut stay.showing)
+            && std::mem::take(&mut show.catching_up)
+        {
             show.receiver.asked();
-            show.catching_up = false;
         }
     }
 

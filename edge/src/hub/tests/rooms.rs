@@ -182,6 +182,23 @@ fn behind_a_cursor_the_core_is_asked_and_then_the_client_is_answered() {
 }
 
 #[test]
+fn what_was_asked_for_one_client_is_no_answer_to_another_who_has_seen_more() {
+    let (at, ahead) = (settled(&["a"]).2, cursor_ahead(2));
+    let mut world = World::linked();
+    let [first, second] =
+        [("ann", &at), ("bob", &ahead)].map(|(user, since)| watch(&mut world, user, Some(since)));
+    world.snapshot("r", &["a"]);
+    assert_eq!(kinds(&world.frames(first)), ["hello", "delta"]);
+    assert_eq!(kinds(&world.frames(second)), ["hello"], "no list of the past");
+    world.commit("r", &["u0"], &[]);
+    world.commit("r", &["u1"], &[]);
+    world.pass_ms(100);
+    let frames = world.frames(second);
+    assert_eq!((&frames[0]["t"], &frames[0]["prev"]), (&json!("delta"), &Value::Null));
+    assert_eq!(cursor(&frames[0]), ahead);
+}
+
+#[test]
 fn a_cursor_of_no_history_is_answered_by_a_snapshot_once_the_core_says_so() {
     let ahead = cursor_ahead(2);
     let (mut world, _, _) = settled(&["a"]);

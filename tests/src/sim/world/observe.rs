@@ -474,7 +474,11 @@ impl World {
         let room = self.tabs[tab].places[place].room;
         let who = (room, seen.user);
         self.note("seen", &format!("tab{tab} in r{room}: u{} {:?}", seen.user, seen.change));
-        let now = self.now();
+        let (now, store_time) = (self.now(), self.store_time());
+        if matches!(seen.change, Change::Went(_)) {
+            // What carries it may have run out since the account was looked at last.
+            self.ledger.look(now, store_time);
+        }
         // What was under way when somebody came back is still told.
         let bound = self.eye.bound(now);
         // Of when the list was sent: it may have waited for a tab that stood still.

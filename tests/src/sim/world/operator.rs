@@ -215,7 +215,11 @@ impl World {
             let told = explained.read.tombstones.get(&session).map(|tombstone| tombstone.reason);
             // Its edge may have said meanwhile that the client is gone.
             let gone = reason.is_silence_of_the_edge() && told == Some(RemovalReason::ConnectionLost);
-            if told != Some(reason) && !gone {
+            // An eviction keeps from coming back whom it finds ended by the silence of their edge, and says so.
+            let put_out = reason.is_silence_of_the_edge()
+                && told == Some(RemovalReason::Evicted)
+                && self.eye.evictions.contains_key(&who);
+            if told != Some(reason) && !gone && !put_out {
                 let what = format!("{about} went as {reason} with {session}, but {told:?} is told");
                 self.breach(Guarantee::G12, what);
             }

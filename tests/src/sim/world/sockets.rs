@@ -90,6 +90,8 @@ impl World {
     fn said(&mut self, connection: ConnectionId, message: ClientMessage, token: Option<usize>) {
         let Some((place, run, key)) = self.key_of(connection) else { return };
         self.hear(connection);
+        let tab = self.sockets[&connection].tab;
+        self.story.message(self.wires.now, "said", || format!("tab{tab} to edge{place}: {message:?}"));
         let mut verified = token.and_then(|token| self.tokens.get(token)).cloned().map(Ok);
         if self.is_mutant(Mutant::TokensOpenAnyRoom)
             && let (Some(Ok(claims)), Some(room)) = (&mut verified, room_of(&message))
@@ -122,6 +124,10 @@ impl World {
             self.breach(Guarantee::G11, what);
         }
         let payloads = self.spoil_frames(tab, payloads);
+        for payload in &payloads {
+            let text = || format!("edge{place} to tab{tab}: {}", String::from_utf8_lossy(payload));
+            self.story.message(self.wires.now, "frame", text);
+        }
         let Some(socket) = self.sockets.get_mut(&connection) else { return };
         let way = (Node::Edge(place), Node::Tab(tab));
         self.wires.send(&mut socket.down, way, Event::AtTab(connection, AtTab::Frames(now, payloads)));
