@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use presence_model::claim::{Claims, TokenRefusal};
+use presence_model::gate::Gate;
 use presence_model::id::ConnectionId;
 use presence_model::limits::MESSAGE_BYTES_MAX;
 use presence_model::link::Token;
@@ -25,7 +26,7 @@ pub(crate) use self::inbox::{Gone, Inbox, Report, Reports, What};
 pub(crate) use self::mailbox::Mailbox;
 use crate::http::Places;
 use crate::hub::{ConnEnd, Unreadable};
-use crate::limits::{CLOSE_WITHIN, HEARD_EVERY, WRITE_WITHIN};
+use crate::limits::{CLOSE_WITHIN, FRAME_RATE, HEARD_EVERY, WRITE_WITHIN};
 use crate::protocol::{ClientMessage, CloseCode, Encoding, json, proto};
 use crate::ws::{Event, ReadEnd, Socket};
 
@@ -44,6 +45,8 @@ pub(crate) struct Connection<S> {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     heard: Mono,
+    /// Of frames that are no messages.
+    frames: Gate,
     report_written: bool,
     phase: Phase,
     /// Runs while the socket takes nothing, and while it is being closed.
@@ -103,6 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             socket: Socket::new(stream, leftover, MESSAGE_BYTES_MAX),
             encoding,
             heard: shared.clock.now(),
+            frames: Gate::default(),
             shared,
             mailbox: Arc::new(Mailbox::new(connection, address)),
             report_written: false,
@@ -180,9 +184,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Ready(Step::Report(what))
     }
 
-    /// A sign of life that is no message: told at most once in [`HEARD_EVERY`].
+    /// A sign of life that is no message: told at most once in [`HEARD_EVERY`], and taken at [`FRAME_RATE`].
     fn hear(&mut self) -> Option<What> {
         let now = self.shared.clock.now();
+        if self.frames.admit(FRAME_RATE, now).is_err() {
+            return Some(What::Unreadable(Unreadable::Flood));
+        }
         if now.since(self.heard) < HEARD_EVERY {
             return None;
         }

@@ -70,6 +70,8 @@ pub enum ConnEnd {
 pub enum Unreadable {
     /// The connection is to close with this code.
     Fatal(CloseCode, String),
+    /// Too many frames that are no messages: the connection is to close.
+    Flood,
     /// It concerns one room or request: answer with this error.
     Error(ErrorCode, Option<presence_model::id::RoomId>, String),
 }

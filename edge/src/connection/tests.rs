@@ -61,6 +61,12 @@ impl Stage {
         self.far.write_all(frame).await.unwrap();
     }
 
+    /// Throws away what was written.
+    fn drain_answers(&mut self) {
+        let mut bytes = [0; 1024];
+        while self.far.read(&mut bytes).now_or_never().is_some() {}
+    }
+
     fn client_reads(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.far.read_exact(&mut bytes).now_or_never().expect("written already").unwrap();
@@ -132,6 +138,28 @@ async fn pings_are_answered_at_once_and_signs_of_life_told_sparingly() {
     assert!(stage.poll().is_pending());
     assert!(matches!(stage.next(), Some(What::Heard)));
     assert!(stage.next().is_none());
+}
+
+#[tokio::test]
+async fn so_many_frames_may_be_no_messages_and_the_next_one_floods() {
+    for (first, payload) in [(0x89, &b""[..]), (0x8A, b"x"), (0x01, b"")] {
+        let mut stage = Stage::accepted();
+        stage.client_sends(&frame(first, payload)).await;
+        let more = if first == 0x01 { frame(0x00, payload) } else { frame(first, payload) };
+        for _ in 1..FRAME_RATE.burst {
+            stage.client_sends(&more).await;
+            assert!(stage.poll().is_pending());
+            stage.drain_answers();
+        }
+        assert!(stage.next().is_none());
+        stage.hand.advance(FRAME_RATE.interval);
+        stage.client_sends(&more).await;
+        assert!(stage.poll().is_pending());
+        assert!(stage.next().is_none(), "one more each interval");
+        stage.client_sends(&more).await;
+        assert!(stage.poll().is_pending());
+        assert!(matches!(stage.next(), Some(What::Unreadable(Unreadable::Flood))));
+    }
 }
 
 #[tokio::test]

@@ -137,6 +137,13 @@ impl Hub {
                 self.refuse(key, (None, error.into()), &message, cx);
                 self.close(key, code, ReleaseReason::TransportLost, cx);
             }
+            Unreadable::Flood if self.conns.get_mut(key).is_none() => {}
+            Unreadable::Flood => {
+                self.counts.flooded += 1;
+                let told = ErrorCode::RateLimited.into();
+                self.refuse(key, (None, told), "too many pings, pongs or fragments", cx);
+                self.close(key, CloseCode::RateLimited, ReleaseReason::TransportLost, cx);
+            }
             Unreadable::Error(code, room, message) => {
                 if !self.is_flood(key, cx) {
                     self.refuse(key, (room, code.into()), &message, cx);

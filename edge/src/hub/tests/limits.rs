@@ -4,7 +4,7 @@ use presence_model::gate::Rate;
 use serde_json::json;
 
 use super::world::*;
-use crate::hub::ConnKey;
+use crate::hub::{ConnKey, Unreadable};
 use crate::limits::{FIRST_MESSAGE_WITHIN, FLOOD_RATE, JOIN_RATE, SEND_BYTES_MAX, TALK_RATE};
 use crate::protocol::CloseCode;
 
@@ -70,6 +70,17 @@ fn a_connection_without_a_room_has_until_its_moment() {
     world.say(quick, "ann", r#"{"t":"watch","room":"r","token":"t"}"#);
     world.pass(tick * 2);
     assert_eq!((world.closed(late), world.closed(quick)), (Some(CloseCode::Silent), None), "above");
+}
+
+#[test]
+fn whoever_sends_too_many_frames_that_are_no_messages_is_closed() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    for _ in 0..2 {
+        world.unreadable(key, Unreadable::Flood);
+    }
+    assert_eq!(world.closed(key), Some(CloseCode::RateLimited));
+    assert_eq!(world.hub.counts().flooded, 1, "counted once");
 }
 
 /// Each room of a connection has as much to show as one frame holds: the others wait until that is written.

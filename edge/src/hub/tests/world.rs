@@ -313,7 +313,7 @@ impl World {
         self.give(Input::Message(key, json::parse(text).unwrap(), Some(claims)));
     }
 
-    fn unreadable(&mut self, key: ConnKey, unreadable: Unreadable) {
+    pub(super) fn unreadable(&mut self, key: ConnKey, unreadable: Unreadable) {
         self.give(Input::Unreadable(key, unreadable));
     }
 

@@ -134,7 +134,13 @@ fn the_pages_tell_the_limits_as_they_are() {
             );
         }
     }
-    for (name, rate) in [("JOIN_RATE", JOIN_RATE), ("TALK_RATE", TALK_RATE), ("FLOOD_RATE", FLOOD_RATE)] {
+    let rates = [
+        ("JOIN_RATE", JOIN_RATE),
+        ("TALK_RATE", TALK_RATE),
+        ("FRAME_RATE", FRAME_RATE),
+        ("FLOOD_RATE", FLOOD_RATE),
+    ];
+    for (name, rate) in rates {
         let told = format!("{} at once, then {} a second", rate.burst, 1_000 / rate.interval.as_millis());
         assert!(pages[0].contains(&format!("{told} | | `{name}`")), "{name}: {told}");
     }
