@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use presence_model::id::ConnectionId;
 use presence_runtime::network::{Listener, Stream};
 use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::Seldom;
 use presence_runtime::tls::{Door, Entered, Turned};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -99,17 +100,22 @@ pub(crate) struct Http {
     pub(crate) tasks: Shutdown,
 }
 
-/// Room for those who are turned away with words.
+/// Room for those who are turned away with words, and when it was last said of those who are without.
 #[derive(Debug)]
 pub(crate) struct Partings {
     turning_away: Arc<Semaphore>,
     seeing_off: Arc<Semaphore>,
+    unproxied: Seldom<1>,
 }
 
 impl Default for Partings {
     fn default() -> Self {
         let room = |most| Arc::new(Semaphore::new(most));
-        Self { turning_away: room(TURNING_AWAY_MAX), seeing_off: room(SEEING_OFF_MAX) }
+        Self {
+            turning_away: room(TURNING_AWAY_MAX),
+            seeing_off: room(SEEING_OFF_MAX),
+            unproxied: Seldom::new(TURNED_AWAY_TOLD_EVERY),
+        }
     }
 }
 
@@ -174,7 +180,7 @@ impl Http {
     /// Finds out where a transport comes from, and answers it.
     async fn receive(self: Arc<Self>, mut stream: Stream, (id, peer): (ConnectionId, IpAddr)) {
         let Ok(address) = self.find_out(&mut stream, peer).await else {
-            return self.accepts.unproxied.inc();
+            return;
         };
         let place = self.admission.enter(address, self.shared.clock.now());
         let words = match &place {
@@ -195,7 +201,7 @@ impl Http {
             return Ok(self.whence.of_peer(peer));
         }
         if !self.whence.trusts(peer) {
-            tracing::debug!(%peer, "not one of the trusted proxies");
+            self.unproxied(peer, &"it is not one of trusted_proxies");
             return Err(());
         }
         let stop = self.tasks.token();
@@ -205,15 +211,24 @@ impl Http {
                 // Another proxy of ours: for a health check of its own.
                 Ok(client) => Ok(client.filter(|client| !self.whence.trusts(*client))),
                 Err(bad) => {
-                    tracing::debug!(%peer, "{bad}");
+                    self.unproxied(peer, &bad);
                     Err(())
                 }
             },
             () = stop.cancelled() => Err(()),
             () = self.shared.clock.sleep(HANDSHAKE_WITHIN) => {
-                tracing::debug!(%peer, "no PROXY header in time");
+                self.unproxied(peer, &"no PROXY header came in time");
                 Err(())
             }
+        }
+    }
+
+    /// A transport is closed since nobody knows where it comes from: counted, and said now and then.
+    fn unproxied(&self, peer: IpAddr, why: &dyn fmt::Display) {
+        self.accepts.unproxied.inc();
+        if self.partings.unproxied.is_due(0, self.shared.clock.now()) {
+            let count = self.accepts.unproxied.get();
+            tracing::warn!(%peer, count, "a transport without a good PROXY header is closed: {why}");
         }
     }
 

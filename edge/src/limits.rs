@@ -17,6 +17,9 @@ pub const FIRST_MESSAGE_WITHIN: Duration = Duration::from_secs(5);
 pub const JOIN_RATE: Rate = Rate { interval: Duration::from_millis(250), burst: 96 };
 /// Everything else a connection says: twenty a second.
 pub const TALK_RATE: Rate = Rate { interval: Duration::from_millis(50), burst: 100 };
+/// Frames of one connection that are no messages: pings, pongs, fragments. A whole message in fragments of 64 bytes
+/// fits. Beyond: 4429, since each costs a read and is worth nothing.
+pub const FRAME_RATE: Rate = Rate { interval: Duration::from_millis(10), burst: 500 };
 /// Messages of one connection that were refused for their form or their number. Beyond: 4429.
 pub const FLOOD_RATE: Rate = Rate { interval: Duration::from_millis(100), burst: 200 };
 /// Lease ids in one renewal: 32 KiB on the wire. Beyond: another batch.
@@ -124,5 +127,8 @@ pub const TURN_MAX: usize = 256;
 pub const RESOLVE_EVERY: Duration = Duration::from_secs(5);
 /// How long looking up a name may take; whoever connects tries again.
 pub const RESOLVE_WITHIN: Duration = Duration::from_secs(2);
+/// How often it is logged that a link is tried, and that it or the watch failed: an edge without a core tries every one
+/// to three seconds.
+pub const LINK_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How long a link that was given up may take to send its last messages.
 pub const LINK_FLUSH_WITHIN: Duration = Duration::from_secs(1);

@@ -8,17 +8,20 @@ mod stream;
 
 pub(crate) use self::resolve::literal;
 
+use std::sync::Arc;
+
 use presence_model::link::{Hello, LinkUp};
 use presence_model::watch::WatchUp;
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::Seldom;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
 use crate::hub::{CoreAddress, Input};
-use crate::limits::{CORE_EVENTS_MAX, LINK_UP_MAX, WATCH_UP_MAX};
+use crate::limits::{CORE_EVENTS_MAX, LINK_TOLD_EVERY, LINK_UP_MAX, WATCH_UP_MAX};
 
 /// Which of the two streams; or none, but what is known of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +30,9 @@ enum Kind {
     Watch,
     Names,
 }
+
+/// When it was said last that a link is tried, that it or the watch failed.
+type Said = Seldom<3>;
 
 /// What a stream's task says.
 #[derive(Debug)]
@@ -66,6 +72,7 @@ pub(crate) struct Links {
     watch: Option<Open<WatchUp>>,
     channel: Option<Channel>,
     events: mpsc::Sender<Event>,
+    said: Arc<Said>,
 }
 
 /// The stream could not take it and is given up.
@@ -76,7 +83,17 @@ impl Links {
     /// No stream is open.
     pub(crate) fn new(network: Network, clock: Clock, tasks: Shutdown) -> (Self, mpsc::Receiver<Event>) {
         let (events, received) = mpsc::channel(CORE_EVENTS_MAX);
-        let this = Self { network, clock, tasks, serial: 0, link: None, watch: None, channel: None, events };
+        let this = Self {
+            network,
+            clock,
+            tasks,
+            serial: 0,
+            link: None,
+            watch: None,
+            channel: None,
+            events,
+            said: Arc::new(Said::new(LINK_TOLD_EVERY)),
+        };
         (this, received)
     }
 
@@ -187,6 +204,7 @@ impl Links {
             events: self.events.clone(),
             given_up: CancellationToken::new(),
             clock: self.clock.clone(),
+            said: Arc::clone(&self.said),
         }
     }
 }

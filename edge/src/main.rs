@@ -72,7 +72,9 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         None => Network::tcp(),
         Some(files) => {
             let opened = ClientTls::open_followed(files, Protocol::Http2, (&clock, &followed));
-            Network::tcp().with_tls(opened.await.context("core_tls")?)
+            let opened = opened.await.context("core_tls")?;
+            opened.show(&metrics);
+            Network::tcp().with_tls(opened)
         }
     };
     let tls = match tls {

@@ -111,7 +111,11 @@ impl<R: Reload> Files<R> {
 
     fn report(&mut self, looked: Looked<R::Fault>) {
         match looked {
-            Looked::Same => self.fault_seen = None,
+            Looked::Same => {
+                if self.fault_seen.take().is_some() {
+                    tracing::info!(paths = %Shown(&self.paths), "{} are good again, and as before", R::WHAT);
+                }
+            }
             Looked::Replaced => {
                 self.fault_seen = None;
                 self.reload.announce(&self.paths);
@@ -120,7 +124,7 @@ impl<R: Reload> Files<R> {
                 let fault = fault.to_string();
                 if self.fault_seen.as_ref() != Some(&fault) {
                     let paths = Shown(&self.paths);
-                    tracing::error!(%paths, %fault, "the new {} are bad, the old ones stay in force", R::WHAT);
+                    tracing::error!(%paths, %fault, "cannot take over new {}, the old ones stay in force", R::WHAT);
                 }
                 self.fault_seen = Some(fault);
             }

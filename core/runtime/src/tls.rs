@@ -13,6 +13,7 @@
 
 mod client;
 mod door;
+mod ends;
 mod files;
 mod names;
 mod server;
@@ -24,8 +25,9 @@ use rustls::crypto::CryptoProvider;
 pub(crate) use self::client::system_trusts_somebody;
 pub use self::client::{ClientFiles, ClientReload, ClientTls, HostError};
 pub use self::door::{Door, Entered, Turned};
+pub(crate) use self::ends::Ends;
 pub(crate) use self::files::check_authority;
-pub use self::files::{BadFile, CertificateFiles, FileFault, Role};
+pub use self::files::{BadFile, CertificateFiles, FileFault, Moment, Role};
 pub use self::names::PeerNames;
 pub use self::server::{Clients, Demand, ServerFiles, ServerReload, ServerTls};
 

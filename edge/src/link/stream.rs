@@ -1,5 +1,6 @@
 //! Carrying one stream: words of the model up, words of the model down.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use presence_model::link::{Hello, LinkDown, LinkUp};
@@ -18,9 +19,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::{Event, Kind, What};
+use super::{Event, Kind, Said, What};
 use crate::hub::{CoreAddress, Input};
 use crate::limits::LINK_FLUSH_WITHIN;
+
+/// Of what is said seldom, what is neither of the streams.
+const LINKING: usize = 2;
 
 /// Where a stream's task says what happens.
 pub(super) struct Ends {
@@ -30,6 +34,7 @@ pub(super) struct Ends {
     /// Cancelled once nobody is interested any more.
     pub(super) given_up: CancellationToken,
     pub(super) clock: Clock,
+    pub(super) said: Arc<Said>,
 }
 
 /// Why a stream is over.
@@ -53,11 +58,18 @@ impl Ends {
         self.events.send(event).await.map_err(|_| End::NobodyListens)
     }
 
+    /// Whether this is to be said: whoever tries again and again must not write the log.
+    fn is_due(&self, what: usize) -> bool {
+        self.said.is_due(what, self.clock.now())
+    }
+
     async fn finish(&self, end: Result<(), End>) {
         match end {
             Ok(()) => {}
             Err(end @ (End::Connect(_) | End::Status(_) | End::Malformed(_))) => {
-                tracing::warn!(stream = ?self.kind, %end, "no stream to a core: it is tried again");
+                if self.is_due(self.kind as usize) {
+                    tracing::warn!(stream = ?self.kind, %end, "no stream to a core: it is tried again");
+                }
             }
             Err(end @ (End::Ended | End::NobodyListens)) => {
                 tracing::info!(stream = ?self.kind, %end, "a stream to a core is over");
@@ -100,7 +112,9 @@ async fn carry_link(
     let CoreAddress { url, address } = core;
     let channel = rpc::connect_at(network, (url, address.as_deref()), &ClientSettings::default()).await?;
     let (at, link) = (address.as_deref().unwrap_or_default(), hello.link);
-    tracing::info!(core = %url, at, %link, "linking");
+    if ends.is_due(LINKING) {
+        tracing::info!(core = %url, at, %link, "linking");
+    }
     let messages = tokio_stream::once(hello_request(hello)).chain(ReceiverStream::new(up).map(Into::into));
     let mut down = EdgeServiceClient::new(channel.clone()).link(messages).await?.into_inner();
     is_linked.store(true, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
@@ -45,6 +46,19 @@ impl fmt::Debug for Stream {
     }
 }
 
+/// By TLS 1.3 a client has connected before the server looks at its certificate: that this is not taken comes as the
+/// end of whatever is done then, which says nothing of it.
+fn tell_refusal(error: &io::Error) {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::AlertReceived(alert)) = cause else { return };
+    let advice = if *alert == AlertDescription::CertificateRequired {
+        "it asks for a certificate, and none was shown to it"
+    } else {
+        "it does not take the certificate that was shown to it, if one was"
+    };
+    tracing::warn!(?alert, "a server ended a TLS connection: {advice}");
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -54,7 +68,13 @@ impl AsyncRead for Stream {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Simulated(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => {
+                let read = Pin::new(&mut **stream).poll_read(context, buffer);
+                if let (Poll::Ready(Err(error)), TlsStream::Client(_)) = (&read, &**stream) {
+                    tell_refusal(error);
+                }
+                read
+            }
         }
     }
 }

@@ -6,15 +6,18 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use tracing::Subscriber;
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::clock::Clock;
 
-/// What is said unless asked otherwise; the transport's own chatter is not an operator's business.
-const DEFAULT_FILTER: &str = "info,h2=warn,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
+/// What is said unless asked otherwise; the transport's own chatter is not an operator's business, and peers that
+/// break HTTP/2 would write the log.
+const DEFAULT_FILTER: &str = "info,h2=error,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
 
 /// Flags about logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -92,9 +95,27 @@ where
         .with_ansi(false)
         .with_writer(OneLine(writer));
     Ok(match flags.log_format {
-        LogFormat::Text => Box::new(builder.finish()),
+        LogFormat::Text => Box::new(builder.fmt_fields(debug_fn(write_field).delimited(" ")).finish()),
         LogFormat::Json => Box::new(builder.json().finish()),
     })
+}
+
+/// Writes `name=value`. A value that could be taken for several fields is quoted: names are the choice of whoever
+/// brings them.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => writer.write_str(&text),
+        name if is_one_value(&text) => write!(writer, "{name}={text}"),
+        name => write!(writer, "{name}={text:?}"),
+    }
+}
+
+/// Whether a reader who splits a line at its spaces takes this for one value: a word, or a quoted text.
+fn is_one_value(text: &str) -> bool {
+    let is_word = !text.is_empty() && !text.contains([' ', '"', '=']);
+    let inside = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    is_word || inside.is_some_and(|inside| !inside.replace(r"\\", "").replace(r#"\""#, "").contains('"'))
 }
 
 struct Timestamp(Clock);
@@ -185,6 +206,22 @@ mod tests {
                 "{text:?}"
             );
             assert!(text.contains("forged"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_say_other_fields() {
+        let flags = LogFlags::default();
+        for (user, told) in [
+            ("u1", "user=u1 kind=\"joined\""),
+            ("mallory user=admin", "user=\"mallory user=admin\" kind=\"joined\""),
+            ("x\" kind=\"evicted", "user=\"x\\\" kind=\\\"evicted\" kind=\"joined\""),
+            ("\"x\" kind=\"y\"", "user=\"\\\"x\\\" kind=\\\"y\\\"\" kind=\"joined\""),
+            ("a=b", "user=\"a=b\" kind=\"joined\""),
+            ("", "user=\"\" kind=\"joined\""),
+        ] {
+            let text = logged(&flags, || tracing::info!(%user, kind = "joined", "a transition of {user}"));
+            assert!(text.contains(&format!("a transition of {user} {told}\n")), "{text}");
         }
     }
 

@@ -69,6 +69,11 @@ impl Metrics {
         self.keep(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
     }
 
+    /// Shows what was made elsewhere.
+    pub fn adopt<C: Collector + Clone + 'static>(&self, made: C) {
+        self.keep(Ok(made));
+    }
+
     /// All of it in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {

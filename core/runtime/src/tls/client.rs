@@ -10,13 +10,14 @@ use rustls::{ClientConfig, Error, InvalidMessage, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
-use super::files::{authority, unread_file};
-use super::{BadFile, CertificateFiles, Protocol, Role, provider};
+use super::files::{Moment, authority, unread_file};
+use super::{BadFile, CertificateFiles, Ends, Protocol, Role, provider};
 use crate::clock::Clock;
 use crate::limits::TLS_FILE_BYTES_MAX;
 use crate::network::Stream;
 use crate::reload::{Files, Reload, Shown, Unread, read_now};
 use crate::shutdown::Shutdown;
+use crate::telemetry::Metrics;
 
 /// Files of whoever connects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub enum HostError {
     #[error("{0:?} is no name that a certificate could have")]
     Name(String),
     /// It answered something else.
-    #[error("it does not speak TLS there: its address begins with http://")]
+    #[error("it speaks no TLS: its address has to begin with http://")]
     Plain,
 }
 
@@ -45,13 +46,19 @@ impl ClientFiles {
         paths
     }
 
-    fn configuration(&self, protocol: Protocol, contents: &[Vec<u8>]) -> Result<ClientConfig, BadFile> {
+    fn configuration(
+        &self,
+        protocol: Protocol,
+        contents: &[Vec<u8>],
+    ) -> Result<(ClientConfig, Moment), BadFile> {
         let mut contents = contents.iter().map(Vec::as_slice);
         let mut next = || contents.next().unwrap_or_default();
         let identity = match &self.identity {
             None => None,
             Some(files) => Some(files.identity(next(), next())?),
         };
+        // Who shows none has none that ends.
+        let ends = identity.as_ref().map_or(Moment(i64::MAX), |identity| identity.ends);
         let roots = match &self.authority {
             Some(path) => authority(path, next())?,
             None => of_system(),
@@ -62,10 +69,12 @@ impl ClientFiles {
             .with_root_certificates(roots);
         let mut configuration = match identity {
             None => builder.with_no_client_auth(),
-            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity))),
+            Some(identity) => {
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified)))
+            }
         };
         configuration.alpn_protocols = protocol.alpn();
-        Ok(configuration)
+        Ok((configuration, ends))
     }
 }
 
@@ -85,7 +94,10 @@ pub(crate) fn system_trusts_somebody() -> bool {
 
 /// Whom to trust and as whom to go, which may change at any time. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
-pub struct ClientTls(Arc<ArcSwap<ClientConfig>>);
+pub struct ClientTls {
+    configuration: Arc<ArcSwap<ClientConfig>>,
+    ends: Ends,
+}
 
 /// What follows the files of whoever connects.
 #[derive(Debug)]
@@ -105,8 +117,7 @@ impl ClientTls {
         protocol: Protocol,
     ) -> Result<(Self, Files<ClientReload>), BadFile> {
         let followed = Files::open(files.paths(), |contents| {
-            let configuration = files.configuration(protocol, contents)?;
-            let tls = Self(Arc::new(ArcSwap::from_pointee(configuration)));
+            let tls = Self::new(files.configuration(protocol, contents)?);
             Ok(ClientReload { files: files.clone(), protocol, tls })
         });
         let followed = followed.await?;
@@ -136,7 +147,17 @@ impl ClientTls {
             read_now(path, TLS_FILE_BYTES_MAX).map_err(|unread| ClientReload::unread(path, unread))
         };
         let contents = files.paths().iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self(Arc::new(ArcSwap::from_pointee(files.configuration(protocol, &contents)?))))
+        Ok(Self::new(files.configuration(protocol, &contents)?))
+    }
+
+    fn new((configuration, ends): (ClientConfig, Moment)) -> Self {
+        let configuration = Arc::new(ArcSwap::from_pointee(configuration));
+        Self { configuration, ends: Ends::new("cores", ends) }
+    }
+
+    /// Shows as a metric when the certificate for cores ends, if there is one.
+    pub fn show(&self, metrics: &Metrics) {
+        self.ends.show(metrics);
     }
 
     /// Speaks TLS over a transport to a host, which has to prove its name. Has no time-out of its own.
@@ -147,7 +168,7 @@ impl ClientTls {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, HostError::Name(bare.to_owned())))?;
-        let connected = TlsConnector::from(self.0.load_full()).connect(name, stream).await;
+        let connected = TlsConnector::from(self.configuration.load_full()).connect(name, stream).await;
         let connected = connected.map_err(|error| if is_plain(&error) { plain() } else { error })?;
         Ok(Stream::Tls(Box::new(connected.into())))
     }
@@ -173,14 +194,16 @@ impl Reload for ClientReload {
     }
 
     fn take(&mut self, contents: &[Vec<u8>]) -> Result<(), BadFile> {
-        let configuration = self.files.configuration(self.protocol, contents)?;
-        self.tls.0.store(Arc::new(configuration));
+        let (configuration, ends) = self.files.configuration(self.protocol, contents)?;
+        self.tls.configuration.store(Arc::new(configuration));
+        self.tls.ends.set(ends);
         Ok(())
     }
 
     fn announce(&self, paths: &[PathBuf]) {
         if !paths.is_empty() {
-            tracing::info!(paths = %Shown(paths), "certificates towards cores in force");
+            let ends = self.tls.ends.get();
+            tracing::info!(paths = %Shown(paths), %ends, "certificates towards cores in force");
         }
     }
 }

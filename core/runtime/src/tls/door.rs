@@ -105,6 +105,9 @@ impl Door {
         metrics: &Metrics,
         clock: Clock,
     ) -> Self {
+        if let Some(tls) = &tls {
+            tls.ends().show(metrics);
+        }
         let handshakes = metrics.counter_vec(
             &format!("presence_{component}_tls_handshakes_total"),
             "TLS handshakes by what became of them; of plain listeners, transports that did not get further",

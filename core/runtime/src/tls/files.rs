@@ -1,14 +1,18 @@
 //! Reading certificates and keys. Nothing of what is in a file is ever told.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustls::sign::CertifiedKey;
-use rustls::{Error, RootCertStore};
+use rustls::{CertificateError, Error, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::provider;
+use crate::clock::Clock;
 use crate::limits::{TLS_CHAIN_MAX, TLS_FILE_BYTES_MAX};
 use crate::reload::{Unread, read_now};
 
@@ -19,6 +23,24 @@ pub struct CertificateFiles {
     pub chain: PathBuf,
     /// Its private key, not encrypted.
     pub key: PathBuf,
+}
+
+/// What is shown to peers, and until when they take it.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) certified: Arc<CertifiedKey>,
+    pub(super) ends: Moment,
+}
+
+/// A moment of a certificate, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub i64);
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = Duration::from_secs(u64::try_from(self.0).unwrap_or(0));
+        fmt::Display::fmt(&humantime::format_rfc3339_seconds(UNIX_EPOCH + since), f)
+    }
 }
 
 /// What a file is for.
@@ -65,6 +87,12 @@ pub enum FileFault {
     /// A certificate in it makes no sense.
     #[error("has a certificate that cannot be used: {0}")]
     Certificate(Error),
+    /// It has ended.
+    #[error("has a certificate that ended at {0}: nobody would take it")]
+    Ended(Moment),
+    /// It has not begun.
+    #[error("has a certificate that does not begin before {0}: nobody would take it yet")]
+    NotBegun(Moment),
     /// The key makes no sense.
     #[error("has a key that cannot be used: {0}")]
     Key(Error),
@@ -91,7 +119,7 @@ impl CertificateFiles {
         self.identity(&chain, &key).map(drop)
     }
 
-    pub(super) fn identity(&self, chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, BadFile> {
+    pub(super) fn identity(&self, chain: &[u8], key: &[u8]) -> Result<Identity, BadFile> {
         let bad = |role, fault| {
             let path = if role == Role::Key { &self.key } else { &self.chain };
             BadFile { role, path: path.clone(), fault }
@@ -100,12 +128,13 @@ impl CertificateFiles {
         if certificates.len() > TLS_CHAIN_MAX {
             return Err(bad(Role::Chain, FileFault::TooMany { count: certificates.len() }));
         }
+        let ends = validity(&certificates, now_s()).map_err(|fault| bad(Role::Chain, fault))?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| bad(Role::Key, FileFault::NoKey))?;
         let key = provider().key_provider.load_private_key(key);
         let key = key.map_err(|error| bad(Role::Key, FileFault::Key(error)))?;
         let certified = CertifiedKey::new(certificates, key);
         match certified.keys_match() {
-            Ok(()) => Ok(Arc::new(certified)),
+            Ok(()) => Ok(Identity { certified: Arc::new(certified), ends }),
             Err(Error::InconsistentKeys(_)) => {
                 Err(bad(Role::Key, FileFault::Mismatch { chain: self.chain.clone() }))
             }
@@ -129,6 +158,29 @@ pub(super) fn authority(path: &Path, bytes: &[u8]) -> Result<Arc<RootCertStore>,
         roots.add(certificate).map_err(|error| bad(FileFault::Certificate(error)))?;
     }
     Ok(Arc::new(roots))
+}
+
+/// When the first certificate of a chain to end does so; by the clock that peers judge ours by, that of a machine.
+fn validity(chain: &[CertificateDer<'_>], now: Moment) -> Result<Moment, FileFault> {
+    let mut ends = Moment(i64::MAX);
+    for certificate in chain {
+        let (_, certificate) = X509Certificate::from_der(certificate)
+            .map_err(|_| FileFault::Certificate(Error::InvalidCertificate(CertificateError::BadEncoding)))?;
+        let validity = certificate.validity();
+        let (from, until) = (Moment(validity.not_before.timestamp()), Moment(validity.not_after.timestamp()));
+        if now < from {
+            return Err(FileFault::NotBegun(from));
+        }
+        if until < now {
+            return Err(FileFault::Ended(until));
+        }
+        ends = ends.min(until);
+    }
+    Ok(ends)
+}
+
+fn now_s() -> Moment {
+    Moment(i64::try_from(Clock::system().wall_ms() / 1_000).unwrap_or(i64::MAX))
 }
 
 fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, FileFault> {

@@ -14,8 +14,8 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsAcceptor;
 
-use super::files::{authority, unread_file};
-use super::{BadFile, CertificateFiles, PeerNames, Protocol, Role, provider};
+use super::files::{Moment, authority, unread_file};
+use super::{BadFile, CertificateFiles, Ends, PeerNames, Protocol, Role, provider};
 use crate::clock::Clock;
 use crate::limits::TLS_FILE_BYTES_MAX;
 use crate::network::Stream;
@@ -71,12 +71,18 @@ impl ServerFiles {
         paths
     }
 
-    fn configuration(&self, protocol: Protocol, contents: &[Vec<u8>]) -> Result<ServerConfig, BadFile> {
+    fn configuration(
+        &self,
+        protocol: Protocol,
+        contents: &[Vec<u8>],
+    ) -> Result<(ServerConfig, Moment), BadFile> {
         let mut contents = contents.iter().map(Vec::as_slice);
         let mut next = || contents.next().unwrap_or_default();
-        let mut identities = Vec::new();
+        let (mut identities, mut ends) = (Vec::new(), Moment(i64::MAX));
         for files in &self.certificates {
-            identities.push(files.identity(next(), next())?);
+            let identity = files.identity(next(), next())?;
+            ends = ends.min(identity.ends);
+            identities.push(identity.certified);
         }
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -97,7 +103,7 @@ impl ServerFiles {
         if !is_asking {
             configuration.ticketer = Ticketer::new().expect("the system gives random bytes");
         }
-        Ok(configuration)
+        Ok((configuration, ends))
     }
 }
 
@@ -131,7 +137,10 @@ impl ResolvesServerCert for ByName {
 
 /// The certificates of a listener, which may change at any time. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
-pub struct ServerTls(Arc<ArcSwap<ServerConfig>>);
+pub struct ServerTls {
+    configuration: Arc<ArcSwap<ServerConfig>>,
+    ends: Ends,
+}
 
 /// What follows the files of a listener.
 #[derive(Debug)]
@@ -151,8 +160,9 @@ impl ServerTls {
         protocol: Protocol,
     ) -> Result<(Self, Files<ServerReload>), BadFile> {
         let followed = Files::open(files.paths(), |contents| {
-            let configuration = files.configuration(protocol, contents)?;
-            let tls = Self(Arc::new(ArcSwap::from_pointee(configuration)));
+            let (configuration, ends) = files.configuration(protocol, contents)?;
+            let configuration = Arc::new(ArcSwap::from_pointee(configuration));
+            let tls = Self { configuration, ends: Ends::new("clients", ends) };
             Ok(ServerReload { files: files.clone(), protocol, tls })
         });
         let followed = followed.await?;
@@ -173,9 +183,14 @@ impl ServerTls {
         Ok(tls)
     }
 
+    /// When the first of them ends, as a metric.
+    pub(super) fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
     /// Speaks TLS over an accepted transport. Has no time-out of its own.
     pub(super) async fn accept(&self, stream: Stream) -> std::io::Result<(Stream, PeerNames)> {
-        let accepted = TlsAcceptor::from(self.0.load_full()).accept(stream).await?;
+        let accepted = TlsAcceptor::from(self.configuration.load_full()).accept(stream).await?;
         let names = PeerNames::of(accepted.get_ref().1.peer_certificates());
         Ok((Stream::Tls(Box::new(accepted.into())), names))
     }
@@ -192,12 +207,14 @@ impl Reload for ServerReload {
     }
 
     fn take(&mut self, contents: &[Vec<u8>]) -> Result<(), BadFile> {
-        let configuration = self.files.configuration(self.protocol, contents)?;
-        self.tls.0.store(Arc::new(configuration));
+        let (configuration, ends) = self.files.configuration(self.protocol, contents)?;
+        self.tls.configuration.store(Arc::new(configuration));
+        self.tls.ends.set(ends);
         Ok(())
     }
 
     fn announce(&self, paths: &[PathBuf]) {
-        tracing::info!(paths = %Shown(paths), "certificates for clients in force");
+        let ends = self.tls.ends.get();
+        tracing::info!(paths = %Shown(paths), %ends, "certificates for clients in force");
     }
 }

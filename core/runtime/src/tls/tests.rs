@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 use rustls::ProtocolVersion;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -48,6 +48,18 @@ impl Authority {
     pub(crate) fn sign(&self, file: &str, names: &[&str]) -> CertificateFiles {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         self.sign_params(file, CertificateParams::new(names).unwrap())
+    }
+
+    /// One that is good from and until so many days from now.
+    pub(crate) fn sign_for_days(&self, file: &str, (from, until): (i64, i64)) -> CertificateFiles {
+        let mut params = CertificateParams::new(vec!["core.test".to_owned()]).unwrap();
+        let now_s = i64::try_from(Clock::system().wall_ms() / 1_000).unwrap();
+        let day = |days: i64| {
+            let since = u64::try_from(now_s + days * 86_400).unwrap();
+            date_time_ymd(1970, 1, 1) + Duration::from_secs(since)
+        };
+        (params.not_before, params.not_after) = (day(from), day(until));
+        self.sign_params(file, params)
     }
 
     fn sign_params(&self, file: &str, mut params: CertificateParams) -> CertificateFiles {

@@ -36,6 +36,43 @@ fn what_is_wrong_with_a_file_is_told_and_nothing_of_what_is_in_it() {
 }
 
 #[test]
+fn a_certificate_that_nobody_would_take_is_refused() {
+    let authority = Authority::new();
+    authority.sign_for_days("good", (-1, 1)).check().unwrap();
+    for (days, words) in [((-2, -1), "that ended at"), ((1, 2), "that does not begin before")] {
+        let (role, told) = fault(&authority.sign_for_days("bad", days));
+        assert_eq!(role, Role::Chain);
+        assert!(told.contains(words) && told.contains('T'), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn when_the_first_certificate_ends_is_a_metric_that_follows_the_files() {
+    let authority = Authority::new();
+    let files = authority.sign_for_days("server", (-1, 10));
+    let server =
+        ServerFiles { certificates: vec![files.clone(), authority.sign("b", &["b.test"])], clients: None };
+    let (tls, mut followed) = ServerTls::open(server, Protocol::Http2).await.unwrap();
+    let metrics = Metrics::new();
+    let _door = Door::new(("core", "gRPC"), Some(tls), &metrics, Clock::system());
+    let days_left = || {
+        let text = metrics.encode();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("presence_tls_certificate_ends_seconds{shown_to=\"clients\"}"));
+        let ends: f64 = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        (ends - Clock::system().wall_ms() as f64 / 1_000.0) / 86_400.0
+    };
+    assert!((9.9..10.1).contains(&days_left()));
+    authority.sign_for_days("server", (-1, 20));
+    assert!(matches!(followed.look().await, Looked::Replaced));
+    assert!((19.9..20.1).contains(&days_left()));
+    authority.sign_for_days("server", (-2, -1));
+    assert!(matches!(followed.look().await, Looked::Kept(_)), "one that has ended is not taken over");
+    assert!((19.9..20.1).contains(&days_left()));
+}
+
+#[test]
 fn a_chain_and_a_file_have_their_bounds() {
     let authority = Authority::new();
     let good = authority.sign("good", &["a.test"]);
