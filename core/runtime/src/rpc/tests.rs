@@ -159,7 +159,7 @@ async fn whoever_speaks_the_wrong_thing_is_told_so() {
     let (plain, secure) = (start(), start_by(Some(tls), ServerSettings::default()));
     let wrong = plain.url.replace("http://", "https://");
     let told = connect(&by(&authority.client(None)), &wrong, &ClientSettings::default()).await.unwrap_err();
-    assert!(told.to_string().contains("does not speak TLS"), "{told}");
+    assert!(told.to_string().contains("speaks no TLS"), "{told}");
     let wrong = secure.url.replace("https://", "http://");
     let asked = async {
         let mut channel = connect(&Network::tcp(), &wrong, &ClientSettings::default()).await?;
