@@ -151,6 +151,14 @@ def turned_away():
     return Burn(0.144, 1, share(bad, ACCEPTED)).cases()
 
 
+def certificate(days):
+    series = 'presence_tls_certificate_ends_seconds{instance="e1",shown_to="clients"}'
+    return [
+        Case("ends soon", {series: level((HOUR, HOUR + days * 0.95 * 86400))}, HOUR - 10, True),
+        Case("ends later", {series: level((HOUR, HOUR + days * 1.05 * 86400))}, HOUR - 10, False),
+    ]
+
+
 ENDINGS = ("left", "evicted", "superseded", "token_expired", "token_revoked")
 CASES = {
     "PresenceGhosts": held(core("oldest_overdue_seconds"), 0, 5.5, 30, calm=(4.5,)),
@@ -179,6 +187,7 @@ CASES = {
     "PresenceNoCore": absent(core("audit_pages_total"), 120),
     "PresenceJoinsShed": joins_shed(),
     "PresenceCoreHandshakesFail": handshakes(core),
+    "PresenceCertificateEnds": certificate(7),
     "PresenceInsecure": insecure(),
     "PresenceStoreUnreachable": [
         Case(

@@ -16,7 +16,8 @@ SPAN = re.compile(r"\[(\d+)([smh])\]")
 LIMIT = re.compile(r"(?<=[><=] )(\d+(?:\.\d+)?)(?=\s|$)")
 FACTOR = re.compile(r"(?m)^\d+(?= \*)")
 MATCHER = re.compile(r'[a-z]+(?:=~|!=|=)"[^"]*"')
-COMPARED = re.compile(r" (>|==) ")
+COMPARED = re.compile(r" ([<>]|==) ")
+OPPOSITE = {">": " < ", "<": " > ", "==": " != "}
 IN_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -87,7 +88,7 @@ def mutants(rule):
         (FACTOR, lambda match: ["1"]),
         (SPAN, other_span),
         (MATCHER, other_matcher),
-        (COMPARED, lambda match: [" < " if match.group(1) == ">" else " != "]),
+        (COMPARED, lambda match: [OPPOSITE[match.group(1)]]),
         (re.compile(r"(?m)^and$"), lambda match: ["or"]),
         (re.compile(r"(?m)^or$"), lambda match: ["and"]),
     ]
