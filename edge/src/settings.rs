@@ -442,6 +442,15 @@ mod tests {
     }
 
     #[test]
+    fn a_room_is_a_list_up_to_so_many_and_no_more() {
+        let most = u64::from(LIST_MEMBERS_MAX);
+        for (number, is_good) in [(0, false), (1, true), (most, true), (most + 1, false)] {
+            let flags = Flags { list_members: Some(number.to_string()), ..Flags::default() };
+            assert_eq!(load(&flags, &[]).is_ok(), is_good, "{number}");
+        }
+    }
+
+    #[test]
     fn origins_are_the_own_host_a_list_or_all() {
         let origins = |flag: &str| {
             let flags = Flags { origins: Some(flag.into()), ..Flags::default() };

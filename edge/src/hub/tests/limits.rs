@@ -1,11 +1,17 @@
 //! What one connection may say and be sent: below, at and above each limit.
 
+use std::time::Duration;
+
+use presence_model::claim::{Action, Claims};
 use presence_model::gate::Rate;
+use presence_model::id::RoomId;
 use serde_json::json;
 
 use super::world::*;
 use crate::hub::{ConnKey, Unreadable};
-use crate::limits::{FIRST_MESSAGE_WITHIN, FLOOD_RATE, JOIN_RATE, SEND_BYTES_MAX, TALK_RATE};
+use crate::limits::{
+    FIRST_MESSAGE_WITHIN, FLOOD_RATE, JOIN_RATE, SEND_BYTES_MAX, TALK_RATE, TOKEN_LEEWAY, TOKEN_WARNING,
+};
 use crate::protocol::CloseCode;
 
 /// Says it once; whether that was too fast.
@@ -81,6 +87,44 @@ fn whoever_sends_too_many_frames_that_are_no_messages_is_closed() {
     }
     assert_eq!(world.closed(key), Some(CloseCode::RateLimited));
     assert_eq!(world.hub.counts().flooded, 1, "counted once");
+}
+
+#[test]
+fn a_token_may_begin_a_little_later_than_the_store_says() {
+    for (early_ms, is_good) in [(4_999, true), (5_000, true), (5_001, false)] {
+        assert_eq!(TOKEN_LEEWAY, Duration::from_secs(5));
+        let mut world = World::linked();
+        let key = world.accept();
+        let room = RoomId::new("r").unwrap();
+        let now = world.store_time();
+        let not_before = Some(now + Duration::from_millis(early_ms));
+        let claims =
+            Claims { not_before, ..claims("ann", &room, Action::Join, now + Duration::from_secs(100)) };
+        world.drain_frames(key);
+        world.say_with(key, r#"{"t":"watch","room":"r","token":"t"}"#, Ok(claims));
+        let refused = world.frames(key).iter().any(|frame| frame["code"] == json!("unauthorized"));
+        assert_eq!(refused, !is_good, "{early_ms} ms");
+    }
+}
+
+#[test]
+fn the_end_of_a_token_is_told_so_long_before() {
+    // Of long tokens: a quarter of what is left would be more.
+    let life = TOKEN_WARNING * 20;
+    let mut world = World::linked();
+    let key = world.accept();
+    let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap();
+    world.say_until(key, "ann", r#"{"t":"watch","room":"r","token":"t"}"#, ms(life));
+    world.snapshot("r", &["bob"]);
+    world.drain_frames(key);
+    let moment = Duration::from_secs(2);
+    world.live_ms(ms(life - TOKEN_WARNING - moment), &[key]);
+    assert_eq!(world.frames(key).len(), 0, "before");
+    world.live_ms(ms(moment * 2), &[key]);
+    let frames = world.frames(key);
+    assert_eq!(kinds(&frames), ["token_expiring"]);
+    let left = Duration::from_millis(frames[0]["in_ms"].as_u64().unwrap());
+    assert!(TOKEN_WARNING - moment < left && left <= TOKEN_WARNING, "{left:?}");
 }
 
 /// Each room of a connection has as much to show as one frame holds: the others wait until that is written.
