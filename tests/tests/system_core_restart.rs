@@ -30,7 +30,7 @@ async fn a_killed_core_loses_nobody_who_is_there() -> anyhow::Result<()> {
     }
     let mut observer = Client::connect(&edge.address("ws")).await?;
     observer.watch(ROOM, &keys.token("observer", ROOM, Action::Watch)?).await?;
-    assert_eq!(observer.members.len(), STAYING + 1);
+    observer.until_shown(STAYING + 1).await?;
 
     core.signal("KILL")?;
     drop(core);

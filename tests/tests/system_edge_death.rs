@@ -88,7 +88,7 @@ async fn a_killed_edge_loses_those_who_do_not_come_back() -> anyhow::Result<()> 
     let world = World::start()?;
     let _idle = world.populate(SESSIONS).await?;
     let mut observer = world.observer().await?;
-    assert_eq!(observer.members.len(), SESSIONS);
+    observer.until_shown(SESSIONS).await?;
     world.dying.signal("KILL")?;
     let mut back = JoinSet::new();
     for index in 0..RETURNING {
@@ -115,7 +115,7 @@ async fn a_frozen_edge_keeps_everybody_for_a_whole_ttl() -> anyhow::Result<()> {
     let world = World::start()?;
     let _idle = world.populate(SESSIONS).await?;
     let mut observer = world.observer().await?;
-    assert_eq!(observer.members.len(), SESSIONS);
+    observer.until_shown(SESSIONS).await?;
     world.dying.signal("STOP")?;
     let Timers { heartbeat, lease_ttl, .. } = world.timers;
     let (first, last) = removals(&mut observer, SESSIONS, lease_ttl + SLACK).await?;

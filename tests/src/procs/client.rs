@@ -135,6 +135,18 @@ impl Client {
         Ok(value)
     }
 
+    /// Reads until the list shows so many: a first list may be of a moment before the last of them was told.
+    ///
+    /// # Errors
+    /// As [`Client::next`]; more than that are shown.
+    pub async fn until_shown(&mut self, members: usize) -> anyhow::Result<()> {
+        while self.members.len() < members {
+            self.next().await?;
+        }
+        anyhow::ensure!(self.members.len() == members, "{} members", self.members.len());
+        Ok(())
+    }
+
     /// The next frame, whatever room it is of.
     ///
     /// # Errors
