@@ -230,15 +230,16 @@ fn spawn(binary: &str, arguments: &[String], given: Given<'_>) -> anyhow::Result
     Ok((process, line))
 }
 
-/// Proportional set size of a process.
+/// Proportional set size of what a process has made (`Pss_Anon`): pages of its binary are shared with others of the same,
+/// whose coming and going would show as well.
 ///
 /// # Errors
 /// When it is gone.
 pub fn pss_bytes(process: u32) -> anyhow::Result<f64> {
     let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
-    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
+    let line = rollup.lines().find(|line| line.starts_with("Pss_Anon:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)).map(str::parse::<f64>);
-    Ok(kib.ok_or_else(|| anyhow::anyhow!("no Pss in {rollup}"))?? * 1024.0)
+    Ok(kib.ok_or_else(|| anyhow::anyhow!("no Pss_Anon in {rollup}"))?? * 1024.0)
 }
 
 /// Idle clients in a process of their own; gone when dropped.
