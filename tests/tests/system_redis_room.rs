@@ -20,9 +20,9 @@ const LARGE: usize = 50_000;
 const SMALL: usize = 500;
 /// Joins measured at once, so many times: the least disturbed time counts.
 const MORE: usize = 500;
-const TIMES: usize = 3;
-/// In the slow log: no command may take so long.
-const SLOW_MICROS: &str = "10000";
+const TIMES: usize = 8;
+/// In the slow log: no command may take so long. A page takes about one millisecond; being put off by others counts too.
+const SLOW_MICROS: &str = "25000";
 
 fn core(server: &Server, keys: &Keys) -> anyhow::Result<Process> {
     let store = Some(format!("redis://{}", server.address()));
@@ -120,6 +120,6 @@ async fn a_room_of_fifty_thousand_costs_what_a_small_one_does() -> anyhow::Resul
     let members = tokio::time::timeout(WITHIN, list(&cold, "large")).await??;
     assert_eq!(members, each * fleets.len() + MORE * TIMES);
     let slow: u64 = server.call(&["SLOWLOG", "LEN"]).await?;
-    assert_eq!(slow, 0, "commands above 10 ms during a cold load");
+    assert_eq!(slow, 0, "commands above 25 ms during a cold load");
     Ok(())
 }
