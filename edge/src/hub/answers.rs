@@ -187,13 +187,29 @@ impl Hub {
             LinkRefusal::Refused(Refusal::StaleGeneration { .. }) => {
                 self.end_stay(key, room, RemovalReason::Superseded, cx);
             }
-            LinkRefusal::Unauthorized | LinkRefusal::Refused(Refusal::TokenEnded) => {
+            LinkRefusal::Refused(Refusal::TokenEnded) => {
                 self.end_stay(key, room, RemovalReason::TokenExpired, cx);
+            }
+            LinkRefusal::Unauthorized => {
+                let reason = self.why_unauthorized(key, room, cx.now);
+                self.end_stay(key, room, reason, cx);
             }
             LinkRefusal::Refused(Refusal::TooManySessions | Refusal::NotCurrent | Refusal::NotPresent)
             | LinkRefusal::Forbidden
             | LinkRefusal::BadRequest
             | LinkRefusal::Unavailable { .. } => self.join_refused(key, room, refusal, cx),
+        }
+    }
+
+    /// Why a token that was taken is not taken any more: it has ended, or, before that, it or its key was taken back,
+    /// of which the core may hear before this edge does.
+    fn why_unauthorized(&self, key: ConnKey, room: RoomKey, now: Mono) -> RemovalReason {
+        let stay = self.conns.get(key).and_then(|conn| conn.stay(room));
+        let (ends, store_time) = (stay.map(|stay| stay.rests_on.ends), self.link.store_time(now));
+        if ends.zip(store_time).is_some_and(|(ends, store_time)| store_time >= ends) {
+            RemovalReason::TokenExpired
+        } else {
+            RemovalReason::TokenRevoked
         }
     }
 

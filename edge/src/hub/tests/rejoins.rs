@@ -98,6 +98,26 @@ fn what_a_session_that_is_gone_or_an_older_attempt_is_granted_late_is_given_up()
 }
 
 #[test]
+fn a_rejoin_whose_token_is_not_taken_any_more_is_told_why() {
+    let reason_after = |ms: u64| {
+        let mut world = World::linked();
+        let key = world.accept();
+        world.say_until(key, "ann", &join_text("ann", "r", Some(1), ""), 10_000);
+        let request = world.take_join().request;
+        let ends = world.store_time() + Duration::from_secs(10);
+        world.granted_until(request, lease(1), ends);
+        world.down(LinkDown::EndLease { lease: lease(1), reason: RemovalReason::LeaseExpired });
+        let again = world.take_join().request;
+        world.live_ms(ms, &[key]);
+        world.drain_frames(key);
+        world.refused(again, LinkRefusal::Unauthorized);
+        world.frames(key)[0]["reason"].as_str().map(str::to_owned)
+    };
+    assert_eq!(reason_after(9_000).as_deref(), Some("token_revoked"), "the core heard of it first");
+    assert_eq!(reason_after(11_000).as_deref(), Some("token_expired"));
+}
+
+#[test]
 fn a_join_said_on_a_link_that_broke_is_released_unanswered_when_its_client_goes() {
     let mut world = World::linked();
     let key = world.accept();
