@@ -191,6 +191,7 @@ macro_rules! conformance {
             holds::a_hold_keeps_edges,
             edges::the_newest_link_is_known,
             edges::a_broken_link_keeps_its_time,
+            edges::a_run_of_an_edge_has_one_name,
             edges::a_late_end_is_ignored,
             edges::an_end_may_come_before_its_begin,
             edges::a_goodbye_forgets_an_edge,

@@ -262,6 +262,9 @@ const MUTANTS: &[Mutant] = mutants! {
          "if by == 'edge_lost' and set_to == deadline then", "if false then",
          leases::losing_an_edge_is_repeatable)
     "edges.lua":
+        ("links a run of an edge under another name",
+         "known.name ~= ARGV[4]", "false",
+         edges::a_run_of_an_edge_has_one_name)
         ("lets a late end overwrite a newer link",
          "known.link <= link", "true",
          edges::a_late_end_is_ignored)

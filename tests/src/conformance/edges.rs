@@ -1,6 +1,6 @@
 //! Who sees which edge: the higher link number wins, whatever the order of arrival.
 
-use presence_core::store::Command;
+use presence_core::store::{Command, Outcome};
 use presence_model::id::{EdgeName, Incarnation, LinkNumber};
 
 use super::bench::{Bench, CORE, EDGE};
@@ -27,6 +27,27 @@ pub async fn the_newest_link_is_known(bench: &Bench) -> anyhow::Result<()> {
     assert!(!bench.link(EDGE, LinkNumber(2)).await?, "an older one is not");
     assert!(bench.link(EDGE, LinkNumber(4)).await?);
     assert_eq!(bench.edge(EDGE).await?.map(|state| state.link), Some(LinkNumber(4)));
+    Ok(())
+}
+
+/// A run of an edge keeps its name: under another one its id is somebody else's, whatever the link's number.
+pub async fn a_run_of_an_edge_has_one_name(bench: &Bench) -> anyhow::Result<()> {
+    let named = |name: &str, link| {
+        let name = EdgeName::new(name).expect("a good name");
+        Command::Link { edge: EDGE, name, link: LinkNumber(link), core: CORE }
+    };
+    let is_accepted = async |command| {
+        let outcome = bench.execute(command).await?;
+        anyhow::ensure!(matches!(outcome, Outcome::Linked { .. }), "not an answer to Link");
+        anyhow::Ok(matches!(outcome, Outcome::Linked { accepted: true, .. }))
+    };
+    assert!(is_accepted(named("edge", 2)).await?);
+    assert!(!is_accepted(named("other", 3)).await?);
+    let state = bench.edge(EDGE).await?.expect("linked");
+    assert_eq!((state.name.as_str(), state.link), ("edge", LinkNumber(2)));
+    assert!(is_accepted(named("edge", 3)).await?);
+    bench.done(forget(3)).await?;
+    assert!(is_accepted(named("other", 1)).await?, "nobody has it any more");
     Ok(())
 }
 
