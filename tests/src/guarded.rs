@@ -1,7 +1,5 @@
 //! A core that asks who calls, and whoever calls it by hand: edges, services.
 
-mod peer;
-
 use std::path::PathBuf;
 
 use presence_runtime::network::Network;
@@ -9,9 +7,8 @@ use presence_runtime::rpc;
 use presence_runtime::tls::{CertificateFiles, ClientFiles, ClientTls, Protocol};
 use tonic::transport::Channel;
 
-pub use self::peer::{Answer, Peer};
 use crate::certificates::Certificates;
-use crate::procs::{CoreOptions, Keys, Process, Timers, core_with};
+use crate::procs::{CoreOptions, Keys, Peer, Process, Timers, core_with};
 
 /// Its edges: certificate, name, region.
 pub const EDGES: [(&str, &str, &str); 2] =

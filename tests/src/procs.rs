@@ -4,6 +4,7 @@ mod client;
 mod kept;
 mod neighbours;
 mod observer;
+mod peer;
 mod process;
 mod raw;
 mod roamers;
@@ -12,6 +13,7 @@ pub use client::Client;
 pub(crate) use client::open_socket;
 pub use neighbours::{Neighbours, Seen};
 pub use observer::{Observer, Sight};
+pub use peer::{Answer, Peer};
 pub use process::{
     CoreOptions, Crowd, EdgeOptions, Keys, Pair, Process, Timers, binary_path, core, core_on, core_with,
     core_with_file, edge, edge_with, pss_bytes,

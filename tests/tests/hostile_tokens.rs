@@ -11,11 +11,8 @@ use presence_proto::v1::link_request::Message as Up;
 use presence_proto::v1::link_response::Message as Down;
 use presence_runtime::tokens::{KeySet, Verifier};
 use presence_tests::forge::{Forge, Hostile, ROOM, USER};
-use presence_tests::procs::{Client, EdgeOptions, Keys, Process, Timers, core, edge_with};
+use presence_tests::procs::{Client, EdgeOptions, Keys, Peer, Process, Timers, core, edge_with};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
 const WITHIN: Duration = Duration::from_secs(20);
 const SESSION: &str = "session-of-nobody";
@@ -160,77 +157,17 @@ async fn an_edge_refuses_each_counts_it_and_tells_no_more_than_its_kind() -> any
     Ok(())
 }
 
-/// A link made by hand.
-struct Peer {
-    up: mpsc::Sender<v1::LinkRequest>,
-    down: tonic::Streaming<v1::LinkResponse>,
-    requests: u64,
-}
-
-impl Peer {
-    async fn link(core: &Process) -> anyhow::Result<Self> {
-        let channel = Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
-        let (up, said) = mpsc::channel(64);
-        let hello = v1::Hello {
-            edge: "by-hand".into(),
-            incarnation: 7,
-            link_number: 1,
-            region: "local".into(),
-            release: "test".into(),
-        };
-        up.send(v1::LinkRequest { message: Some(Up::Hello(hello)) }).await?;
-        let mut links = v1::edge_service_client::EdgeServiceClient::new(channel);
-        let down = links.link(ReceiverStream::new(said)).await?.into_inner();
-        let beats = up.clone();
-        tokio::spawn(async move {
-            for sequence in 1.. {
-                let beat = v1::LinkRequest { message: Some(Up::Beat(v1::EdgeBeat { sequence })) };
-                if beats.send(beat).await.is_err() {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        Ok(Self { up, down, requests: 0 })
-    }
-
-    async fn ask<T>(
-        &mut self,
-        message: impl FnOnce(u64) -> Up,
-        pick: impl Fn(Down, u64) -> Option<T>,
-    ) -> anyhow::Result<T> {
-        self.requests += 1;
-        let request = self.requests;
-        self.up.send(v1::LinkRequest { message: Some(message(request)) }).await?;
-        let heard = async {
-            while let Some(response) = self.down.message().await? {
-                if let Some(picked) = response.message.and_then(|down| pick(down, request)) {
-                    return Ok(picked);
-                }
-            }
-            anyhow::bail!("the link ended")
-        };
-        tokio::time::timeout(WITHIN, heard).await?
-    }
-
-    async fn join(&mut self, token: &str) -> anyhow::Result<Outcome> {
-        let join = |request| {
-            Up::Join(v1::Join {
-                request,
-                room: ROOM.into(),
-                token: token.into(),
-                session: SESSION.into(),
-                generation: Some(request),
-                connection: request + 100,
-                ..v1::Join::default()
-            })
-        };
-        let outcome = |down, request| {
-            let Down::Join(result) = down else { return None };
-            result.outcome.filter(|_| result.request == request)
-        };
-        self.ask(join, outcome).await
-    }
+async fn join(peer: &mut Peer, token: &str) -> anyhow::Result<Outcome> {
+    peer.ask_join(|request| v1::Join {
+        request,
+        room: ROOM.into(),
+        token: token.into(),
+        session: SESSION.into(),
+        generation: Some(request),
+        connection: request + 100,
+        ..v1::Join::default()
+    })
+    .await
 }
 
 fn link_code(refusal: TokenRefusal) -> v1::RefusalCode {
@@ -242,12 +179,12 @@ async fn a_core_refuses_each_that_comes_past_its_edges_and_counts_it() -> anyhow
     let forge = Forge::new();
     let keys = keys_of(&forge)?;
     let core = core(&keys, &Timers::SHORT)?;
-    let mut peer = Peer::link(&core).await?;
+    let mut peer = Peer::of(core.channel().await?).await?;
     let mut wrong = Vec::new();
     // A join without any token breaks the contract of the link.
     for (what, token, refusal) in table(&forge).into_iter().filter(|(what, ..)| *what != "empty") {
         let before = refusals(&core, "core").await?;
-        let outcome = peer.join(&token).await?;
+        let outcome = join(&mut peer, &token).await?;
         let counted = difference(&before, &refusals(&core, "core").await?);
         let told = match &outcome {
             Outcome::Refused(refused) => Some(refused.code()),
@@ -258,7 +195,7 @@ async fn a_core_refuses_each_that_comes_past_its_edges_and_counts_it() -> anyhow
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let Outcome::Granted(granted) = peer.join(forge.good()).await? else { anyhow::bail!("a good one") };
+    let Outcome::Granted(granted) = join(&mut peer, forge.good()).await? else { anyhow::bail!("a good one") };
     // A fresh token of somebody else beside the name of who is in.
     let before = refusals(&core, "core").await?;
     let update = |request| {
@@ -271,11 +208,7 @@ async fn a_core_refuses_each_that_comes_past_its_edges_and_counts_it() -> anyhow
             ..v1::Update::default()
         })
     };
-    let done = |down, request| {
-        let Down::Done(done) = down else { return None };
-        Some(done).filter(|done| done.request == request)
-    };
-    let refused = peer.ask(update, done).await?.refused;
+    let Down::Done(v1::Done { refused, .. }) = peer.ask(update).await?.0 else { anyhow::bail!("not done") };
     assert_eq!(refused.map(|refused| refused.code()), Some(v1::RefusalCode::Forbidden));
     assert_eq!(difference(&before, &refusals(&core, "core").await?), ["subject"]);
     Ok(())

@@ -13,7 +13,6 @@ use presence_tests::redis::{Server, ServerOptions};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
 const TIMERS: Timers = Timers {
     heartbeat: Duration::from_secs(2),
@@ -107,7 +106,7 @@ async fn a_second_signal_ends_an_edge_and_a_core_at_once() -> anyhow::Result<()>
     let mut core = core(&keys, &TIMERS)?;
     let mut edge = edge("edge-1", &core, &keys, &TIMERS)?;
     let idle = tokio::spawn(join(&edge, &keys, 0).await?.idle());
-    let channel = Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
+    let channel = core.channel().await?;
     let (_asks, said) = tokio::sync::mpsc::channel(1);
     let _watch = PresenceServiceClient::new(channel).watch(ReceiverStream::new(said)).await?;
     // The core waits for its watcher, and the edge for its client.

@@ -58,7 +58,7 @@ struct Relayed {
 
 impl Relay {
     async fn start(core: &Process) -> anyhow::Result<Relayed> {
-        let core = Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
+        let core = core.channel().await?;
         let links = Arc::new(AtomicUsize::new(0));
         let relay = Self { core, links: Arc::clone(&links) };
         let listener = Network::tcp().listen(([127, 0, 0, 1], 0).into())?;

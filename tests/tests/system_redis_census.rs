@@ -77,7 +77,7 @@ fn core(server: &Server, keys: &Keys) -> anyhow::Result<Process> {
 }
 
 async fn rooms(core: &Process) -> anyhow::Result<PresenceServiceClient<Channel>> {
-    let channel = Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
+    let channel = core.channel().await?;
     Ok(PresenceServiceClient::new(channel).max_decoding_message_size(64 << 20))
 }
 

@@ -53,8 +53,7 @@ async fn cost(server: &Server, fleet: &Fleet, room: &str) -> anyhow::Result<f64>
 }
 
 async fn count(core: &Process, room: &str) -> anyhow::Result<u64> {
-    let channel =
-        tonic::transport::Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
+    let channel = core.channel().await?;
     let mut rooms = v1::presence_service_client::PresenceServiceClient::new(channel);
     let asked = v1::CountRoomRequest { room: room.to_owned() };
     Ok(rooms.count_room(asked).await?.into_inner().count)
@@ -62,8 +61,7 @@ async fn count(core: &Process, room: &str) -> anyhow::Result<u64> {
 
 /// Lists a room to its end.
 async fn list(core: &Process, room: &str) -> anyhow::Result<usize> {
-    let channel =
-        tonic::transport::Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
+    let channel = core.channel().await?;
     let mut rooms = v1::presence_service_client::PresenceServiceClient::new(channel);
     let open = v1::OpenRoom {
         room: room.to_owned(),

@@ -12,8 +12,8 @@ use presence_proto::v1::link_request::Message as Up;
 use presence_proto::v1::link_response::Message as Down;
 use presence_runtime::clock::Clock;
 use presence_runtime::tokens::Scope;
-use presence_tests::guarded::{EDGES, Guarded, Peer, bearing};
-use presence_tests::procs::{Keys, Timers};
+use presence_tests::guarded::{EDGES, Guarded, bearing};
+use presence_tests::procs::{Keys, Peer, Timers};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 

@@ -15,6 +15,7 @@ use presence_runtime::tokens::{GeneratedKeys, Grant, Issuer, JWKS_FILE, KEY_FILE
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tonic::transport::Channel;
 
 use super::kept;
 use crate::redis::FakeClock;
@@ -301,6 +302,14 @@ impl Process {
     #[must_use]
     pub fn address(&self, name: &str) -> String {
         self.addresses[name].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A channel to its gRPC address.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn channel(&self) -> anyhow::Result<Channel> {
+        Ok(Channel::from_shared(format!("http://{}", self.address("grpc")))?.connect().await?)
     }
 
     /// Its process id.

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use crate::procs::Keys;
+use super::Keys;
 
 /// Until it is answered, on a busy machine.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -59,6 +59,39 @@ impl Peer {
         Ok(Ok(Self { up, down, requests: 0 }))
     }
 
+    /// Says hello to a core that asks nobody who calls.
+    ///
+    /// # Errors
+    /// When it does not take that.
+    pub async fn of(channel: Channel) -> anyhow::Result<Self> {
+        Ok(Self::link(channel, "by-hand", "local").await??)
+    }
+
+    /// Says something.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub async fn say(&mut self, message: Up) -> anyhow::Result<()> {
+        Ok(self.up.send(v1::LinkRequest { message: Some(message) }).await?)
+    }
+
+    /// Why the link ends.
+    ///
+    /// # Errors
+    /// It does not, or without a word.
+    pub async fn end(&mut self) -> anyhow::Result<Status> {
+        let ended = async {
+            loop {
+                match self.down.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => anyhow::bail!("it ended without a word"),
+                    Err(status) => return Ok(status),
+                }
+            }
+        };
+        tokio::time::timeout(WITHIN, ended).await?
+    }
+
     /// Waits for a message.
     ///
     /// # Errors
@@ -82,7 +115,7 @@ impl Peer {
     pub async fn ask(&mut self, message: impl FnOnce(u64) -> Up) -> anyhow::Result<Answer> {
         self.requests += 1;
         let request = self.requests;
-        self.up.send(v1::LinkRequest { message: Some(message(request)) }).await?;
+        self.say(message(request)).await?;
         let mut foreign = Vec::new();
         loop {
             let answer = self
@@ -105,32 +138,41 @@ impl Peer {
         }
     }
 
+    /// Asks for a join.
+    ///
+    /// # Errors
+    /// When that is not what is answered.
+    pub async fn ask_join(
+        &mut self,
+        join: impl FnOnce(u64) -> v1::Join,
+    ) -> anyhow::Result<v1::join_result::Outcome> {
+        let answer = self.ask(|request| Up::Join(join(request))).await?.0;
+        let Down::Join(v1::JoinResult { outcome: Some(outcome), .. }) = answer else {
+            anyhow::bail!("{answer:?}")
+        };
+        Ok(outcome)
+    }
+
     /// Joins a user with a token.
     ///
     /// # Errors
-    /// When that is not what it is answered.
+    /// When that is not what is answered.
     pub async fn join(
         &mut self,
         token: String,
         room: &str,
         user: &str,
     ) -> anyhow::Result<v1::join_result::Outcome> {
-        let join = |request| {
-            Up::Join(v1::Join {
-                request,
-                room: room.into(),
-                token,
-                session: format!("session-of-{user:-<10}"),
-                generation: Some(1),
-                connection: request,
-                ..v1::Join::default()
-            })
-        };
-        let answer = self.ask(join).await?.0;
-        let Down::Join(v1::JoinResult { outcome: Some(outcome), .. }) = answer else {
-            anyhow::bail!("{answer:?}")
-        };
-        Ok(outcome)
+        self.ask_join(|request| v1::Join {
+            request,
+            room: room.into(),
+            token,
+            session: format!("session-of-{user:-<10}"),
+            generation: Some(1),
+            connection: request,
+            ..v1::Join::default()
+        })
+        .await
     }
 
     /// Joins a user; its lease.
