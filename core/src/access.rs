@@ -14,7 +14,7 @@ use presence_runtime::clock::Clock;
 use presence_runtime::shutdown::Shutdown;
 use tokio::sync::watch;
 
-pub use self::caller::{Caller, Credentials, Need, Origin};
+pub use self::caller::{Caller, Credentials, Need, Origin, Shown};
 pub use self::peers::{EdgeRule, Grant, Named, Peers, PeersFault, PeersFile};
 pub use self::refusals::{AccessRefusal, AccessRefusals};
 

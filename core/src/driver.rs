@@ -207,6 +207,7 @@ impl Driver {
             Input::Revoke(key, what, span) => self.on_revoke(key, what, span),
             Input::DrainEdge(key, name, edge) => self.on_drain_edge(key, name, edge),
             Input::Store(op, result) => self.on_store(op, *result),
+            Input::Limits(limits) => self.arrivals.set_limits(limits),
             Input::Drain => self.drain(),
             Input::Tick => {}
         }

@@ -179,5 +179,8 @@ pub const PEERS_MAX: usize = 4_096;
 /// Lines of the log about refused callers, for each reason: the first of a burst are told, then one a second, with how
 /// many were not. Whoever is refused must not write the log.
 pub const REFUSALS_SAID: Rate = Rate { interval: Duration::from_secs(1), burst: 20 };
+/// Lines of the log about links, for each thing that is said of them: a few hundred edges that come at once are told
+/// each, then ten a second, with how many were not. Whoever may link must not write the log.
+pub const LINKS_SAID: Rate = Rate { interval: Duration::from_millis(100), burst: 256 };
 /// How soon a stream is ended after its token, when the store's clock is not known or has stepped ahead meanwhile.
 pub const STANDING_LOOK: Duration = Duration::from_secs(1);

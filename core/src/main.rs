@@ -7,23 +7,24 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use presence_core::access::{Access, PeersFile};
-use presence_core::driver::ArrivalLimits;
 use presence_core::limits::LAYOUT_REFRESH;
-use presence_core::settings::{Checked, Flags, GRPC, Settings, keys};
+use presence_core::settings::{Checked, Flags, GRPC, LIVE_SETTINGS, Settings, keys};
 use presence_core::start::{Deps, start};
 use presence_core::store::LeaseStore;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
 use presence_core::store::redis::{RedisRefusal, RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
-use presence_runtime::config::render;
+use presence_runtime::config::{LiveSettings, render};
 use presence_runtime::descriptors::{self, Budget};
 use presence_runtime::exit;
 use presence_runtime::network::Network;
+use presence_runtime::reload::Files;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{Protocol, ServerTls};
 use presence_runtime::tokens::{KeySources, network_of};
+use tokio::runtime::Handle;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
         return refuse(&bad);
     }
-    match runtime.block_on(run(checked, flags.json)) {
+    match runtime.block_on(run(checked, &flags)) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
+async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     let Checked { configuration, timings, classes, region, jwks, tls, peers, exposure, store } = checked;
     for warning in timings.warnings().into_iter().chain(classes.warnings()) {
         tracing::warn!("{warning}");
@@ -81,7 +82,7 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
     let followed = shutdown.child();
     let network =
         network_of(&jwks, configuration.jwks_ca.clone(), (&clock, &followed)).await.context("jwks_ca")?;
-    let keys = KeySources::open(&jwks, &configuration.audience, (&network, &clock)).await?;
+    let key_sources = KeySources::open(&jwks, &configuration.audience, (&network, &clock)).await?;
     let tls = match tls {
         None => None,
         Some(files) => {
@@ -102,9 +103,12 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
             Err(code) => return Ok(code),
         },
     };
-    let verifier = keys.verifier();
-    followed.spawn("keys", keys.follow(clock.clone(), followed.token()));
+    let verifier = key_sources.verifier();
+    followed.spawn("keys", key_sources.follow(clock.clone(), followed.token()));
+    let rendered = render(&keys(), &configuration);
+    let reading = clock.clone();
     let settings = Settings {
+        arrivals: configuration.arrival_limits(),
         grpc: configuration.grpc,
         admin: Some(configuration.admin),
         region,
@@ -114,18 +118,26 @@ async fn run(checked: Checked, json: bool) -> anyhow::Result<ExitCode> {
             arriving: 0,
         })
         .connections,
-        arrivals: ArrivalLimits {
-            per_second: configuration.joins_per_second,
-            waiting: usize::try_from(configuration.joins_waiting)?,
-        },
         timings,
         classes,
         seed: rand::random(),
     };
     let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, access, shutdown };
     let running = start(settings, deps).await?;
+    if let Some(file) = &flags.config.config {
+        let (flags, handle, runtime) = (flags.clone(), running.handle.clone(), Handle::current());
+        let settings = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
+            let configuration = flags.check(std::env::vars_os())?.configuration;
+            let (handle, limits) = (handle.clone(), configuration.arrival_limits());
+            // If the core is gone, nobody arrives.
+            runtime.spawn(async move { handle.limit_arrivals(limits).await.ok() });
+            Ok(render(&keys(), &configuration))
+        });
+        let files = Files::open(vec![file.clone()], |_| Ok(settings)).await.map_err(anyhow::Error::msg)?;
+        followed.spawn("settings", files.follow(reading, followed.token()));
+    }
     tracing::info!(grpc = %running.grpc, admin = running.admin.map(tracing::field::display), "the core accepts");
-    if json {
+    if flags.json {
         let admin = running.admin.map(|address| address.to_string());
         let _ = print(&serde_json::json!({ "grpc": running.grpc.to_string(), "admin": admin }).to_string());
     }

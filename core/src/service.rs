@@ -7,11 +7,11 @@ mod presence;
 mod watch;
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::revocation::Revocation;
-use presence_model::time::StoreTime;
 use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_runtime::shutdown::Shutdown;
@@ -19,7 +19,7 @@ use tonic::service::Routes;
 use tonic::{Request, Status};
 
 pub(crate) use self::guard::Guard;
-use crate::access::Caller;
+use crate::access::{Caller, Shown};
 use crate::driver::{Answer, Query, QueryRefusal, WatchEnd};
 use crate::shell::{Handle, Stopped};
 
@@ -30,6 +30,8 @@ pub(crate) struct Api {
     pub(crate) guard: Guard,
     pub(crate) shutdown: Shutdown,
     pub(crate) region: presence_model::id::RegionId,
+    /// When what is said of links was said.
+    pub(crate) links_said: Arc<link::Said>,
     /// How long a question may take.
     pub(crate) answer_within: Duration,
 }
@@ -72,8 +74,12 @@ impl Api {
 
     /// Waits until a stream of this caller is to end, for what it has shown counts no longer.
     async fn is_over(&self, caller: &Caller) -> ServiceError {
-        let store_time = || -> Option<StoreTime> { self.handle.store_time(self.guard.clock.now()) };
-        caller.over(&self.guard.access, store_time).await
+        let left = |shown: &Shown| {
+            let now = self.handle.store_time(self.guard.clock.now())?;
+            let is_good = self.handle.revoked().judge_bearer(shown.user.as_ref(), &shown.token, now).is_ok();
+            Some(if is_good { shown.token.ends.since(now) } else { Duration::ZERO })
+        };
+        caller.over(&self.guard.access, left).await
     }
 
     async fn answered(
@@ -116,8 +122,11 @@ fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
 /// What is wrong with a message that cannot be read, if a stream failed for that: whatever the transport
 /// reports has a source, and concerns the connection.
 fn breach(status: &Status) -> Option<ServiceError> {
-    let what = || format!("a message cannot be read: {}", status.message());
-    status.source().is_none().then(|| ServiceError::BadRequest(what()))
+    status.source().is_none().then(|| unreadable(status))
+}
+
+fn unreadable(status: &Status) -> ServiceError {
+    ServiceError::BadRequest(format!("a message cannot be read: {}", status.message()))
 }
 
 /// All services of a core, with health and reflection.

@@ -42,6 +42,9 @@ const CONNECTIONS_DEFAULT: u32 = 4_096;
 /// More is no limit.
 const JOINS_MAX: u32 = 1_000_000;
 
+/// What takes effect while a core runs.
+pub const LIVE_SETTINGS: [&str; 2] = ["joins_per_second", "joins_waiting"];
+
 /// Every key of the file.
 #[must_use]
 pub fn keys() -> Vec<Setting> {
@@ -172,6 +175,15 @@ pub struct Configuration {
     /// Rooms with timers of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub class: Vec<ClassSettings>,
+}
+
+impl Configuration {
+    /// How many new arrivals are taken.
+    #[must_use]
+    pub fn arrival_limits(&self) -> ArrivalLimits {
+        let waiting = usize::try_from(self.joins_waiting).unwrap_or(usize::MAX);
+        ArrivalLimits { per_second: self.joins_per_second, waiting }
+    }
 }
 
 impl Default for Configuration {

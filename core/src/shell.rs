@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::link::{Hello, LinkDown, LinkUp};
-use presence_model::revocation::Revocation;
+use presence_model::revocation::{Revocation, Revocations};
 use presence_model::time::{Mono, StoreTime, millis};
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
@@ -20,7 +20,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::task::DriverTask;
 use crate::driver::{
-    Answer, CloseReason, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, Verified, WatchEnd, WatchKey,
+    Answer, ArrivalLimits, CloseReason, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, Verified,
+    WatchEnd, WatchKey,
 };
 use crate::limits::{DRIVER_INPUTS_MAX, LINK_DOWN_MAX};
 
@@ -72,6 +73,15 @@ pub struct Handle {
     attached: watch::Receiver<Attached>,
     keys: Arc<AtomicU64>,
     store_clock: Arc<ToldClock>,
+    revoked: watch::Receiver<Arc<Revocations>>,
+}
+
+/// Where the driver's task tells what others look at.
+#[derive(Debug)]
+struct Told {
+    attached: watch::Sender<Attached>,
+    store_clock: Arc<ToldClock>,
+    revoked: watch::Sender<Arc<Revocations>>,
 }
 
 /// The store's clock as the driver told it last, against our own.
@@ -100,11 +110,21 @@ fn own(now: Mono) -> i64 {
 }
 
 impl Handle {
-    fn channel() -> (Self, mpsc::Receiver<Command>, watch::Sender<Attached>) {
+    fn channel() -> (Self, mpsc::Receiver<Command>, Told) {
         let (commands, inbox) = mpsc::channel(DRIVER_INPUTS_MAX);
-        let (sender, attached) = watch::channel(Attached::default());
-        let store_clock = Arc::new(ToldClock(AtomicI64::new(ToldClock::UNKNOWN)));
-        (Self { commands, attached, keys: Arc::new(AtomicU64::new(1)), store_clock }, inbox, sender)
+        let told = Told {
+            attached: watch::Sender::default(),
+            store_clock: Arc::new(ToldClock(AtomicI64::new(ToldClock::UNKNOWN))),
+            revoked: watch::Sender::default(),
+        };
+        let this = Self {
+            commands,
+            attached: told.attached.subscribe(),
+            keys: Arc::new(AtomicU64::new(1)),
+            store_clock: Arc::clone(&told.store_clock),
+            revoked: told.revoked.subscribe(),
+        };
+        (this, inbox, told)
     }
 
     fn key(&self) -> u64 {
@@ -195,10 +215,24 @@ impl Handle {
         self.store_clock.at(now)
     }
 
+    /// What this core knows to be revoked.
+    #[must_use]
+    pub fn revoked(&self) -> Arc<Revocations> {
+        Arc::clone(&self.revoked.borrow())
+    }
+
     /// How many streams are open, as that changes.
     #[must_use]
     pub fn attached(&self) -> watch::Receiver<Attached> {
         self.attached.clone()
+    }
+
+    /// So many new arrivals are taken from now on.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn limit_arrivals(&self, limits: ArrivalLimits) -> Result<(), Stopped> {
+        self.send(Command::Input(Input::Limits(limits))).await
     }
 
     /// Tells links and watchers to go elsewhere.

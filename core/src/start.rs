@@ -9,14 +9,14 @@ use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
 use presence_runtime::rpc::{self, RequestObserver, ServerSettings};
 use presence_runtime::shutdown::Shutdown;
-use presence_runtime::telemetry::Metrics;
+use presence_runtime::telemetry::{Metrics, Rationed};
 use presence_runtime::tls::{Door, ServerTls};
 use presence_runtime::tokens::Verifier;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::driver::{Driver, DriverSettings};
-use crate::limits::{ANSWER_WITHIN, DRAIN_TOLD_EVERY, DRAIN_WINDOW_PART};
+use crate::limits::{ANSWER_WITHIN, DRAIN_TOLD_EVERY, DRAIN_WINDOW_PART, LINKS_SAID};
 use crate::metrics::CoreMetrics;
 use crate::service::{Api, Guard, routes};
 use crate::settings::Settings;
@@ -52,6 +52,8 @@ pub struct Running {
     pub admin: Option<SocketAddr>,
     /// Whether it takes new work.
     pub readiness: Readiness,
+    /// The way to what decides.
+    pub handle: Handle,
     clock: Clock,
     tasks: Shutdown,
 }
@@ -117,6 +119,7 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
         guard: Guard { access, verifier, refusals, clock: clock.clone(), handle: handle.clone() },
         shutdown: streams.clone(),
         region: settings.region,
+        links_said: Arc::new(Rationed::new(LINKS_SAID)),
         answer_within: ANSWER_WITHIN,
     };
     let routes = routes(api).await.map_err(|error| StartError::Reflection(error.to_string()))?;
@@ -134,10 +137,17 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
         tasks.spawn("admin", admin::serve(listener, metrics, readiness.clone(), clock.clone(), last.clone()));
     }
     readiness.ready();
-    let ending =
-        Ending { shutdown, readiness: readiness.clone(), handle, drain_within, streams, server_stop, last };
+    let ending = Ending {
+        shutdown,
+        readiness: readiness.clone(),
+        handle: handle.clone(),
+        drain_within,
+        streams,
+        server_stop,
+        last,
+    };
     tasks.spawn("ending", ending.run(clock.clone(), tasks.clone()));
-    Ok(Running { grpc, admin, readiness, clock, tasks })
+    Ok(Running { grpc, admin, readiness, handle, clock, tasks })
 }
 
 /// The order in which a core goes: readiness, links and watches, the server, the driver.

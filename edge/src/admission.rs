@@ -22,7 +22,6 @@ use presence_model::time::Mono;
 use presence_runtime::telemetry::Seldom;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::address::Origin;
 use self::failed::Failed;
@@ -35,7 +34,7 @@ use crate::limits::{
 use crate::protocol::CloseCode;
 
 /// How many may come in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionLimits {
     /// WebSockets at once.
     pub connections: usize,
@@ -106,14 +105,16 @@ pub(crate) struct TurnedAway {
 /// Judges who may come in.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    limits: AdmissionLimits,
-    places: Arc<Semaphore>,
+    arriving: usize,
     state: Mutex<State>,
     crowded: Seldom<1>,
 }
 
 #[derive(Debug)]
 struct State {
+    limits: AdmissionLimits,
+    /// WebSockets that are in.
+    connections: usize,
     gate: Gate,
     crowd: Crowd,
     chance: Xoshiro256PlusPlus,
@@ -129,6 +130,8 @@ impl Admission {
     /// Nobody is in yet. `seed` is to be unpredictable, so that addresses cannot be chosen to collide.
     pub(crate) fn new(limits: AdmissionLimits, seed: u64) -> Self {
         let state = State {
+            limits,
+            connections: 0,
             gate: Gate::default(),
             crowd: Crowd::default(),
             chance: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -138,11 +141,16 @@ impl Admission {
             untold: Default::default(),
         };
         Self {
-            places: Arc::new(Semaphore::new(limits.connections)),
+            arriving: limits.arriving,
             state: Mutex::new(state),
             crowded: Seldom::new(TURNED_AWAY_TOLD_EVERY),
-            limits,
         }
+    }
+
+    /// These are the limits from now on, but for the number of those who arrive. Who is in stays, and addresses that
+    /// were not counted are counted from here on.
+    pub(crate) fn set_limits(&self, limits: AdmissionLimits) {
+        self.lock().limits = limits;
     }
 
     /// A transport from this address; none: there is no limit for it.
@@ -154,17 +162,17 @@ impl Admission {
         address: Option<IpAddr>,
         now: Mono,
     ) -> Result<Option<Arc<AddressPlace>>, TurnedAway> {
-        let (most, failed) = (self.limits.per_address, self.limits.failed_tokens());
+        let mut state = self.lock();
+        let (most, failed) = (state.limits.per_address, state.limits.failed_tokens());
         let Some(address) = address.filter(|_| most.is_some() || failed.is_some()) else { return Ok(None) };
         let origin = Origin::from(address);
-        let mut state = self.lock();
         if let Some(wait) = failed.and_then(|rate| state.failed.wait(origin, rate, now)) {
-            let away = state.turn_away(Cause::Tokens, (&self.limits, Some(address)), now);
+            let away = state.turn_away(Cause::Tokens, Some(address), now);
             return Err(TurnedAway { after: away.after.max(wait), ..away });
         }
         let count = state.addresses.entry(origin).or_insert(0);
         if most.is_some_and(|most| *count >= most) {
-            return Err(state.turn_away(Cause::Address, (&self.limits, Some(address)), now));
+            return Err(state.turn_away(Cause::Address, Some(address), now));
         }
         *count += 1;
         Ok(Some(Arc::new(AddressPlace { origin, admission: Arc::clone(self) })))
@@ -176,24 +184,25 @@ impl Admission {
     /// There are as many as may be, or too many come at once. Whoever is refused as one too many costs nobody else a
     /// handshake.
     pub(crate) fn admit(
-        &self,
+        self: &Arc<Self>,
         address: Option<IpAddr>,
         now: Mono,
-    ) -> Result<OwnedSemaphorePermit, TurnedAway> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
+    ) -> Result<ConnectionPlace, TurnedAway> {
         let mut state = self.lock();
-        let Ok(place) = place else {
-            return Err(state.turn_away(Cause::Full, (&self.limits, address), now));
-        };
-        match state.gate.admit(self.limits.rate(), now) {
-            Ok(()) => Ok(place),
-            Err(_) => Err(state.turn_away(Cause::Rate, (&self.limits, address), now)),
+        if state.connections >= state.limits.connections {
+            return Err(state.turn_away(Cause::Full, address, now));
         }
+        let rate = state.limits.rate();
+        if state.gate.admit(rate, now).is_err() {
+            return Err(state.turn_away(Cause::Rate, address, now));
+        }
+        state.connections += 1;
+        Ok(ConnectionPlace { admission: Arc::clone(self) })
     }
 
     /// Transports at once that are not WebSockets yet.
     pub(crate) fn arriving(&self) -> usize {
-        self.limits.arriving
+        self.arriving
     }
 
     /// Whoever comes has to wait: as many transports as may be are not WebSockets yet.
@@ -243,18 +252,13 @@ impl AdmissionLimits {
 }
 
 impl State {
-    fn turn_away(
-        &mut self,
-        cause: Cause,
-        (limits, address): (&AdmissionLimits, Option<IpAddr>),
-        now: Mono,
-    ) -> TurnedAway {
+    fn turn_away(&mut self, cause: Cause, address: Option<IpAddr>, now: Mono) -> TurnedAway {
         let chance = self.chance.random_range(0.0..1.0);
         let window = |least| Window { least, most: COME_BACK_MOST };
         let after = match cause {
             // They come back as fast as they may be taken, if there is room by then.
             Cause::Full | Cause::Rate => {
-                self.crowd.hint(limits.rate().interval, window(COME_BACK_LEAST), chance, now)
+                self.crowd.hint(self.limits.rate().interval, window(COME_BACK_LEAST), chance, now)
             }
             // No crowd of the whole edge: one address.
             Cause::Address | Cause::Tokens => {
@@ -277,6 +281,18 @@ impl State {
     }
 }
 
+/// One WebSocket's place; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPlace {
+    admission: Arc<Admission>,
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.admission.lock().connections -= 1;
+    }
+}
+
 /// One transport of an address; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct AddressPlace {
@@ -287,8 +303,9 @@ pub(crate) struct AddressPlace {
 impl AddressPlace {
     /// One of its tokens did not verify. False: that is one too many.
     pub(crate) fn may_fail(&self, now: Mono) -> bool {
-        let rate = self.admission.limits.failed_tokens();
-        rate.is_none_or(|rate| self.admission.lock().failed.note(self.origin, rate, now))
+        let mut state = self.admission.lock();
+        let rate = state.limits.failed_tokens();
+        rate.is_none_or(|rate| state.failed.note(self.origin, rate, now))
     }
 }
 
@@ -312,10 +329,12 @@ mod tests {
 
     const NOW: Mono = Mono::from_millis(1_000);
 
+    fn limits(connections: usize, per_address: Option<u32>, handshakes_per_second: u32) -> AdmissionLimits {
+        AdmissionLimits { per_address, handshakes_per_second, ..AdmissionLimits::of(connections) }
+    }
+
     fn admission(connections: usize, per_address: Option<u32>, handshakes_per_second: u32) -> Arc<Admission> {
-        let limits =
-            AdmissionLimits { per_address, handshakes_per_second, ..AdmissionLimits::of(connections) };
-        Arc::new(Admission::new(limits, 7))
+        Arc::new(Admission::new(limits(connections, per_address, handshakes_per_second), 7))
     }
 
     fn address(text: &str) -> Option<IpAddr> {
@@ -395,6 +414,26 @@ mod tests {
         assert_eq!(cause(admission.admit(None, NOW)), Some(Cause::Full));
         drop(first);
         assert!(admission.admit(None, NOW).is_ok());
+    }
+
+    #[test]
+    fn other_limits_hold_from_now_on_and_put_nobody_out() {
+        let admission = admission(3, None, 100);
+        let mut places: Vec<_> = (0..3).map(|_| admission.admit(None, NOW).unwrap()).collect();
+        let unseen = admission.enter(address("192.0.2.1"), NOW).unwrap();
+        assert!(unseen.is_none(), "no limit, no memory");
+        admission.set_limits(limits(2, Some(1), 100));
+        assert_eq!(cause(admission.admit(None, NOW)), Some(Cause::Full));
+        places.pop();
+        assert_eq!(cause(admission.admit(None, NOW)), Some(Cause::Full), "there are two still");
+        places.pop();
+        let _second = admission.admit(None, NOW).unwrap();
+        let _first = admission.enter(address("192.0.2.1"), NOW).unwrap();
+        assert_eq!(cause(admission.enter(address("192.0.2.1"), NOW)), Some(Cause::Address));
+        admission.set_limits(limits(4, None, 100));
+        let more: Vec<_> = (0..3).map_while(|_| admission.admit(None, NOW).ok()).collect();
+        assert_eq!(more.len(), 2);
+        assert!(admission.enter(address("192.0.2.1"), NOW).is_ok());
     }
 
     #[test]

@@ -26,10 +26,10 @@ use presence_runtime::telemetry::Seldom;
 use presence_runtime::tls::{Door, Entered, Turned};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{AddressPlace, Admission, Source, TurnedAway, Whence, read_header};
+use crate::admission::{AddressPlace, Admission, ConnectionPlace, Source, TurnedAway, Whence, read_header};
 use crate::connection::{Connection, Shared};
 use crate::limits::{
     HANDSHAKE_WITHIN, REQUEST_HEAD_BYTES_MAX, REQUESTS_WITHIN, SEEING_OFF_MAX, TURNED_AWAY_TOLD_EVERY,
@@ -133,7 +133,7 @@ struct Caller {
 }
 
 /// What a WebSocket has of the edge while it lasts.
-pub(crate) type Places = (OwnedSemaphorePermit, Option<Arc<AddressPlace>>);
+pub(crate) type Places = (ConnectionPlace, Option<Arc<AddressPlace>>);
 
 impl Http {
     /// Accepts until `stop`; connection ids are drawn from `seed`. Requests under way go on.

@@ -11,6 +11,8 @@ pub mod http;
 pub mod hub;
 pub mod limits;
 mod link;
+#[cfg(test)]
+mod logs;
 mod metrics;
 pub mod protocol;
 pub mod settings;

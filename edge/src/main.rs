@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use presence_edge::http::WS_PATH;
-use presence_edge::settings::{Checked, Flags, Settings, WEBSOCKET, keys};
+use presence_edge::settings::{Checked, Flags, LIVE_SETTINGS, Settings, WEBSOCKET, keys};
 use presence_edge::start::{Deps, Running, start};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
-use presence_runtime::config::render;
+use presence_runtime::config::{LiveSettings, render};
 use presence_runtime::descriptors;
 use presence_runtime::exit;
 use presence_runtime::network::Network;
+use presence_runtime::reload::Files;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
@@ -65,9 +66,9 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     let followed = shutdown.child();
     let network =
         network_of(&jwks, configuration.jwks_ca.clone(), (&clock, &followed)).await.context("jwks_ca")?;
-    let keys = KeySources::open(&jwks, &configuration.audience, (&network, &clock)).await?;
-    let verifier = keys.verifier();
-    followed.spawn("keys", keys.follow(clock.clone(), followed.token()));
+    let key_sources = KeySources::open(&jwks, &configuration.audience, (&network, &clock)).await?;
+    let verifier = key_sources.verifier();
+    followed.spawn("keys", key_sources.follow(clock.clone(), followed.token()));
     let network = match core_tls {
         None => Network::tcp(),
         Some(files) => {
@@ -85,6 +86,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         }
     };
     let scheme = if tls.is_some() { "wss" } else { "ws" };
+    let rendered = render(&keys(), &configuration);
     let settings = Settings {
         listen: configuration.listen,
         admin: Some(configuration.admin),
@@ -98,8 +100,19 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         timings,
         seed: rand::random(),
     };
+    let reading = clock.clone();
     let deps = Deps { clock, network, metrics, tls, verifier, shutdown, extra: None, observer: None };
     let running = start(settings, deps)?;
+    if let Some(file) = &flags.config.config {
+        let (flags, limiter) = (flags.clone(), running.limiter.clone());
+        let settings = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
+            let configuration = flags.check(std::env::vars_os())?.configuration;
+            limiter.set(configuration.admission_limits());
+            Ok(render(&keys(), &configuration))
+        });
+        let files = Files::open(vec![file.clone()], |_| Ok(settings)).await.map_err(anyhow::Error::msg)?;
+        followed.spawn("settings", files.follow(reading, followed.token()));
+    }
     tracing::info!(listen = %running.listen, admin = running.admin.map(tracing::field::display), "the edge accepts");
     if flags.json && running.linked().await {
         let _ = print(&addresses(scheme, &running));

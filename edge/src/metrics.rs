@@ -46,7 +46,7 @@ pub(crate) struct EdgeMetrics {
 
 impl EdgeMetrics {
     /// Registers them; every series shows 0 from the start.
-    pub(crate) fn new(metrics: &Metrics, connections_max: usize) -> (Self, Accepts) {
+    pub(crate) fn new(metrics: &Metrics) -> (Self, Accepts) {
         let accepts = metrics.counter_vec(
             "presence_edge_accepts_total",
             "Transports by what became of them",
@@ -63,9 +63,6 @@ impl EdgeMetrics {
             ),
             unproxied: accepts.with_label_values(&["unproxied"]),
         };
-        metrics
-            .gauge("presence_edge_connections_max", "WebSockets this edge takes")
-            .set(i64::try_from(connections_max).unwrap_or(i64::MAX));
         let this = Self {
             connections: metrics.gauge("presence_edge_connections", "WebSockets open"),
             rooms: metrics

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{HANDSHAKES_PER_SECOND_DEFAULT, LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
 use crate::ws::handshake::is_origin;
 
-pub use self::admission::AdmissionFlags;
 use self::admission::{ADMISSION_SETTINGS, CONNECTIONS_DEFAULT};
+pub use self::admission::{AdmissionFlags, LIVE_SETTINGS};
 pub use crate::admission::{AdmissionLimits, Source, Whence};
 pub use crate::ws::handshake::Origins;
 

@@ -8,6 +8,7 @@ use presence_model::time::Mono;
 use presence_runtime::admin::Readiness;
 use presence_runtime::clock::Clock;
 use presence_runtime::shutdown::Shutdown;
+use presence_runtime::telemetry::Seldom;
 use presence_runtime::tokens::Verifier;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -47,8 +48,8 @@ struct Running {
     /// Inputs that follow from effects.
     own: Vec<Input>,
     published: Mono,
-    /// When it was last said how far the drain is; none: there is none.
-    told: Option<Mono>,
+    /// When it was last said how far the drain is.
+    told: Seldom<1>,
     drained: bool,
 }
 
@@ -56,16 +57,7 @@ impl HubTask {
     /// Runs until the hub is drained, which begins when `drain` is cancelled. Whoever is still connected
     /// then is closed.
     pub(crate) async fn run(self, drain: CancellationToken) {
-        let published = self.clock.now();
-        let mut running = Running {
-            task: self,
-            seats: Seats::default(),
-            effects: Vec::new(),
-            own: Vec::new(),
-            published,
-            told: None,
-            drained: false,
-        };
+        let mut running = Running::new(self);
         running.handle(Input::Tick);
         let mut drain = Some(drain);
         while !running.drained {
@@ -76,6 +68,19 @@ impl HubTask {
 }
 
 impl Running {
+    fn new(task: HubTask) -> Self {
+        let published = task.clock.now();
+        Self {
+            task,
+            seats: Seats::default(),
+            effects: Vec::new(),
+            own: Vec::new(),
+            published,
+            told: Seldom::new(DRAIN_TOLD_EVERY),
+            drained: false,
+        }
+    }
+
     /// Waits for something, then handles what there is of each kind, in bounded portions.
     async fn turn(&mut self, drain: &mut Option<CancellationToken>) {
         let due = self.task.hub.poll_timeout();
@@ -219,12 +224,12 @@ impl Running {
 
     /// Operators wait for it, and look at the log meanwhile.
     fn tell_drain(&mut self, counts: &HubCounts) {
-        let now = self.task.clock.now();
-        let is_due = self.told.is_none_or(|told| now.since(told) >= DRAIN_TOLD_EVERY);
-        if counts.draining && (is_due || self.drained) {
-            self.told = Some(now);
+        if counts.draining && (self.told.is_due(0, self.task.clock.now()) || self.drained) {
             let HubCounts { connections, leases, restarted, .. } = *counts;
             tracing::info!(clients = connections, leases, closed = restarted, "draining");
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,12 +12,13 @@ use presence_runtime::shutdown::{Shutdown, Unfinished};
 use presence_runtime::telemetry::Metrics;
 use presence_runtime::tls::{Door, ServerTls};
 use presence_runtime::tokens::Verifier;
+use prometheus::IntGauge;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, AdmissionLimits};
 use crate::connection::{Inbox, Shared};
 use crate::http::{AcceptObserver, ExtraHttp, Http, Partings};
 use crate::hub::{Hub, HubSettings};
@@ -55,9 +56,26 @@ pub struct Running {
     pub admin: Option<SocketAddr>,
     /// Whether it takes new work.
     pub readiness: Readiness,
+    /// Changes how many may come in.
+    pub limiter: Limiter,
     linked: watch::Receiver<bool>,
     clock: Clock,
     tasks: Shutdown,
+}
+
+/// Changes how many may come in while an edge runs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    admission: Arc<Admission>,
+    connections_max: IntGauge,
+}
+
+impl Limiter {
+    /// These are the limits from now on, but for [`AdmissionLimits::arriving`], which stays. Who is in stays.
+    pub fn set(&self, limits: AdmissionLimits) {
+        self.admission.set_limits(limits);
+        self.connections_max.set(i64::try_from(limits.connections).unwrap_or(i64::MAX));
+    }
 }
 
 /// Why an edge did not start.
@@ -97,7 +115,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
     );
     let verifier = verifier.counting(refused, clock.clone());
     let mut chance = StdRng::seed_from_u64(settings.seed);
-    let (edge_metrics, accepts) = EdgeMetrics::new(&metrics, settings.limits.connections);
+    let (edge_metrics, accepts) = EdgeMetrics::new(&metrics);
     let (readiness, tasks) = (Readiness::new(), Shutdown::new());
     let (inbox, reports) = Inbox::pair();
     let (links, events) = Links::new(network, clock.clone(), tasks.clone());
@@ -126,13 +144,17 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         shutdown: shutdown.clone(),
         linked,
     };
+    let admission = Arc::new(Admission::new(settings.limits, chance.next_u64()));
+    let connections_max = metrics.gauge("presence_edge_connections_max", "WebSockets this edge takes");
+    let limiter = Limiter { admission: Arc::clone(&admission), connections_max };
+    limiter.set(settings.limits);
     let http = Arc::new(Http {
         shared: Arc::new(Shared { clock: clock.clone(), verifier, inbox }),
         door: Door::new(("edge", "WebSocket"), tls, &metrics, clock.clone()),
         origins: settings.origins,
         extra,
         observer,
-        admission: Arc::new(Admission::new(settings.limits, chance.next_u64())),
+        admission,
         whence: settings.whence,
         partings: Partings::default(),
         accepts,
@@ -148,7 +170,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
     let ending = Ending { shutdown, readiness: readiness.clone(), drain, last, tasks: tasks.clone() };
     tasks.spawn("hub", ending.run(hub));
     let (listen, admin) = addresses;
-    Ok(Running { listen, admin, readiness, linked: is_linked, clock, tasks })
+    Ok(Running { listen, admin, readiness, limiter, linked: is_linked, clock, tasks })
 }
 
 /// The order in which an edge goes: readiness, accepting, clients, the link, the rest.

@@ -7,16 +7,16 @@ use presence_proto::status::ServiceError;
 use presence_proto::v1;
 use presence_proto::v1::link_request::Message as Up;
 use presence_proto::v1::link_response::Message as Down;
-use presence_tests::procs::{Keys, Process, Timers, core};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use presence_tests::procs::{CoreOptions, Keys, Peer, Process, Timers, core, core_with};
+use tokio::time::Instant;
 use tonic::Code;
 use tonic::transport::Channel;
 
 const ROOM: &str = "lobby";
 const USER: &str = "anna";
 const SESSION: &str = "session-of-anna-1";
-const WITHIN: Duration = Duration::from_secs(10);
+/// Links one after the other: more than are told at once.
+const LINKS: u64 = 1_000;
 
 /// An edge that breaks the contract is told what is wrong, and which rule it broke.
 #[tokio::test]
@@ -44,9 +44,9 @@ async fn a_breach_ends_the_link_with_its_reason() -> anyhow::Result<()> {
         ),
     ];
     for (breach, field) in breaches {
-        let mut peer = Peer::start().await?;
-        peer.say(breach).await?;
-        let end = peer.end().await?;
+        let mut stage = Stage::start().await?;
+        stage.peer.say(breach).await?;
+        let end = stage.peer.end().await?;
         let Some(ServiceError::BadRequest(what)) = ServiceError::of(&end) else { panic!("{field}: {end:?}") };
         assert_eq!(end.code(), Code::InvalidArgument);
         assert!(what.starts_with(field), "{field}: {what}");
@@ -58,106 +58,49 @@ async fn a_breach_ends_the_link_with_its_reason() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_generation_beyond_the_highest_is_refused_and_the_link_goes_on() -> anyhow::Result<()> {
     const HIGHEST: u64 = (1 << 53) - 1;
-    let mut peer = Peer::start().await?;
+    let mut stage = Stage::start().await?;
     for beyond in [HIGHEST + 1, u64::MAX] {
-        assert_eq!(peer.refused(beyond).await?.code(), v1::RefusalCode::BadRequest);
+        assert_eq!(stage.refused(beyond).await?.code(), v1::RefusalCode::BadRequest);
     }
-    peer.granted(HIGHEST - 1).await?;
-    peer.granted(HIGHEST).await?;
-    let last = peer.refused(HIGHEST - 1).await?;
+    stage.granted(HIGHEST - 1).await?;
+    stage.granted(HIGHEST).await?;
+    let last = stage.refused(HIGHEST - 1).await?;
     assert_eq!((last.code(), last.stored_generation), (v1::RefusalCode::StaleGeneration, HIGHEST));
     Ok(())
 }
 
-struct Peer {
-    up: mpsc::Sender<v1::LinkRequest>,
-    down: tonic::Streaming<v1::LinkResponse>,
+struct Stage {
+    peer: Peer,
     rooms: v1::presence_service_client::PresenceServiceClient<Channel>,
     operator: v1::admin_service_client::AdminServiceClient<Channel>,
     keys: Keys,
-    requests: u64,
-    _core: Process,
+    core: Process,
 }
 
-impl Peer {
+impl Stage {
     async fn start() -> anyhow::Result<Self> {
         let keys = Keys::generate()?;
         let core = core(&keys, &Timers::SHORT)?;
-        let channel = Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
-        let (up, said) = mpsc::channel(64);
-        let hello = v1::Hello {
-            edge: "by-hand".into(),
-            incarnation: 7,
-            link_number: 1,
-            region: "local".into(),
-            release: "test".into(),
-        };
-        up.send(v1::LinkRequest { message: Some(Up::Hello(hello)) }).await?;
-        let mut links = v1::edge_service_client::EdgeServiceClient::new(channel.clone());
-        let down = links.link(ReceiverStream::new(said)).await?.into_inner();
-        let beats = up.clone();
-        tokio::spawn(async move {
-            for sequence in 1.. {
-                let beat = v1::LinkRequest { message: Some(Up::Beat(v1::EdgeBeat { sequence })) };
-                if beats.send(beat).await.is_err() {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
+        let channel = core.channel().await?;
+        let peer = Peer::of(channel.clone()).await?;
         let rooms = v1::presence_service_client::PresenceServiceClient::new(channel.clone());
         let operator = v1::admin_service_client::AdminServiceClient::new(channel);
-        Ok(Self { up, down, rooms, operator, keys, requests: 0, _core: core })
-    }
-
-    /// Why the link ends.
-    async fn end(&mut self) -> anyhow::Result<tonic::Status> {
-        let ended = async {
-            loop {
-                match self.down.message().await {
-                    Ok(Some(_)) => {}
-                    Ok(None) => anyhow::bail!("it ended without a word"),
-                    Err(status) => return Ok(status),
-                }
-            }
-        };
-        tokio::time::timeout(WITHIN, ended).await?
-    }
-
-    async fn say(&mut self, message: Up) -> anyhow::Result<()> {
-        Ok(self.up.send(v1::LinkRequest { message: Some(message) }).await?)
-    }
-
-    async fn hear<T>(&mut self, pick: impl Fn(Down) -> Option<T>) -> anyhow::Result<T> {
-        let heard = async {
-            while let Some(response) = self.down.message().await? {
-                if let Some(picked) = response.message.and_then(&pick) {
-                    return Ok(picked);
-                }
-            }
-            anyhow::bail!("the link ended")
-        };
-        tokio::time::timeout(WITHIN, heard).await?
+        Ok(Self { peer, rooms, operator, keys, core })
     }
 
     async fn join(&mut self, generation: u64) -> anyhow::Result<v1::join_result::Outcome> {
-        self.requests += 1;
-        let request = self.requests;
-        let join = v1::Join {
-            request,
-            room: ROOM.into(),
-            token: self.keys.token(USER, ROOM, Action::Join)?,
-            session: SESSION.into(),
-            generation: Some(generation),
-            connection: generation.wrapping_add(100),
-            ..v1::Join::default()
-        };
-        self.say(Up::Join(join)).await?;
-        self.hear(|down| {
-            let Down::Join(result) = down else { return None };
-            result.outcome.filter(|_| result.request == request)
-        })
-        .await
+        let token = self.keys.token(USER, ROOM, Action::Join)?;
+        self.peer
+            .ask_join(|request| v1::Join {
+                request,
+                room: ROOM.into(),
+                token,
+                session: SESSION.into(),
+                generation: Some(generation),
+                connection: generation.wrapping_add(100),
+                ..v1::Join::default()
+            })
+            .await
     }
 
     async fn granted(&mut self, generation: u64) -> anyhow::Result<u64> {
@@ -175,14 +118,8 @@ impl Peer {
     }
 
     async fn done(&mut self, message: impl FnOnce(u64) -> Up) -> anyhow::Result<()> {
-        self.requests += 1;
-        let request = self.requests;
-        self.say(message(request)).await?;
-        self.hear(|down| {
-            let Down::Done(done) = down else { return None };
-            (done.request == request).then_some(())
-        })
-        .await?;
+        let (answer, _) = self.peer.ask(message).await?;
+        anyhow::ensure!(matches!(answer, Down::Done(_)), "{answer:?}");
         Ok(())
     }
 
@@ -203,83 +140,87 @@ impl Peer {
 
 #[tokio::test]
 async fn scenario_6_a_release_of_the_old_connection_after_the_new_join_is_ignored() -> anyhow::Result<()> {
-    let mut peer = Peer::start().await?;
-    let old = peer.granted(1).await?;
-    let new = peer.granted(2).await?;
+    let mut stage = Stage::start().await?;
+    let old = stage.granted(1).await?;
+    let new = stage.granted(2).await?;
     assert_ne!(old, new);
-    peer.done(|request| Up::Release(v1::Release { request, leases: vec![old], ..v1::Release::default() }))
+    stage
+        .done(|request| Up::Release(v1::Release { request, leases: vec![old], ..v1::Release::default() }))
         .await?;
     tokio::time::sleep(Timers::SHORT.grace * 2).await;
-    assert_eq!(peer.room().await?.0, [USER]);
+    assert_eq!(stage.room().await?.0, [USER]);
     Ok(())
 }
 
 #[tokio::test]
 async fn scenario_7_a_join_delayed_behind_a_newer_one_is_refused() -> anyhow::Result<()> {
-    let mut peer = Peer::start().await?;
-    peer.granted(2).await?;
-    let (users, revision) = peer.room().await?;
-    let refused = peer.refused(1).await?;
+    let mut stage = Stage::start().await?;
+    stage.granted(2).await?;
+    let (users, revision) = stage.room().await?;
+    let refused = stage.refused(1).await?;
     assert_eq!(refused.code(), v1::RefusalCode::StaleGeneration);
     assert_eq!(refused.stored_generation, 2);
-    assert_eq!(peer.room().await?, (users, revision));
+    assert_eq!(stage.room().await?, (users, revision));
     Ok(())
 }
 
 #[tokio::test]
 async fn scenario_9_a_renewal_batch_delivered_after_expiry_revives_nobody() -> anyhow::Result<()> {
-    let mut peer = Peer::start().await?;
-    let lease = peer.granted(1).await?;
+    let mut stage = Stage::start().await?;
+    let lease = stage.granted(1).await?;
     tokio::time::sleep(Timers::SHORT.lease_ttl + Duration::from_secs(2)).await;
-    let (users, revision) = peer.room().await?;
+    let (users, revision) = stage.room().await?;
     assert!(users.is_empty(), "{users:?}");
-    peer.say(Up::Renew(v1::Renew { batch: 1, leases: vec![lease] })).await?;
-    let unknown = peer
+    stage.peer.say(Up::Renew(v1::Renew { batch: 1, leases: vec![lease] })).await?;
+    let unknown = stage
+        .peer
         .hear(|down| {
             let Down::Renew(result) = down else { return None };
             (result.batch == 1).then_some(result.unknown)
         })
         .await?;
     assert_eq!(unknown, [lease]);
-    assert_eq!(peer.room().await?, (Vec::new(), revision), "the revision does not move");
+    assert_eq!(stage.room().await?, (Vec::new(), revision), "the revision does not move");
     Ok(())
 }
 
 #[tokio::test]
 async fn scenario_36_who_was_evicted_is_brought_back_by_no_join_of_that_session() -> anyhow::Result<()> {
-    let mut peer = Peer::start().await?;
-    let lease = peer.granted(1).await?;
-    assert_eq!(peer.evict(USER).await?, 1);
-    let ended = peer
+    let mut stage = Stage::start().await?;
+    let lease = stage.granted(1).await?;
+    assert_eq!(stage.evict(USER).await?, 1);
+    let ended = stage
+        .peer
         .hear(|down| {
             let Down::EndLease(end) = down else { return None };
             (end.lease == lease).then_some(end.reason())
         })
         .await?;
     assert_eq!(ended, v1::RemovalReason::Evicted);
-    assert!(peer.room().await?.0.is_empty());
+    assert!(stage.room().await?.0.is_empty());
     for generation in [1, 2, 3] {
-        let refused = peer.refused(generation).await?;
+        let refused = stage.refused(generation).await?;
         assert_eq!(refused.code(), v1::RefusalCode::HasEnded, "{refused:?}");
         assert_eq!(refused.ended_reason(), v1::RemovalReason::Evicted);
     }
-    assert_eq!(peer.evict(USER).await?, 0, "nobody is left");
+    assert_eq!(stage.evict(USER).await?, 0, "nobody is left");
     tokio::time::sleep(Timers::SHORT.lease_ttl * 2 + Duration::from_secs(1)).await;
-    peer.granted(4).await?;
-    assert_eq!(peer.room().await?.0, [USER], "not for ever");
-    let refused = peer.evict("").await.expect_err("nobody is called that");
+    stage.granted(4).await?;
+    assert_eq!(stage.room().await?.0, [USER], "not for ever");
+    let refused = stage.evict("").await.expect_err("nobody is called that");
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     Ok(())
 }
 
 #[tokio::test]
 async fn scenario_37_a_join_of_before_a_goodbye_brings_nobody_back() -> anyhow::Result<()> {
-    let mut peer = Peer::start().await?;
-    let lease = peer.granted(2).await?;
-    peer.done(|request| Up::Leave(v1::Leave { request, lease, room: ROOM.into(), user: USER.into() }))
+    let mut stage = Stage::start().await?;
+    let lease = stage.granted(2).await?;
+    stage
+        .done(|request| Up::Leave(v1::Leave { request, lease, room: ROOM.into(), user: USER.into() }))
         .await?;
-    assert_eq!(peer.refused(1).await?.code(), v1::RefusalCode::StaleGeneration);
-    assert!(peer.room().await?.0.is_empty());
+    assert_eq!(stage.refused(1).await?.code(), v1::RefusalCode::StaleGeneration);
+    assert!(stage.room().await?.0.is_empty());
     Ok(())
 }
 
@@ -287,10 +228,57 @@ async fn scenario_37_a_join_of_before_a_goodbye_brings_nobody_back() -> anyhow::
 async fn a_link_without_hello_first_is_told_what_is_missing() -> anyhow::Result<()> {
     let keys = Keys::generate()?;
     let core = core(&keys, &Timers::SHORT)?;
-    let channel = Channel::from_shared(format!("http://{}", core.address("grpc")))?.connect().await?;
+    let channel = core.channel().await?;
     let beat = v1::LinkRequest { message: Some(Up::Beat(v1::EdgeBeat { sequence: 1 })) };
     let mut links = v1::edge_service_client::EdgeServiceClient::new(channel);
     let refused = links.link(tokio_stream::iter([beat])).await.expect_err("refused");
     assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_links_again_and_again_does_not_write_the_log() -> anyhow::Result<()> {
+    let (keys, folder) = (Keys::generate()?, tempfile::tempdir()?);
+    let path = folder.path().join("core.log");
+    let options =
+        CoreOptions { log: Some("info".into()), log_file: Some(path.clone()), ..CoreOptions::default() };
+    let core = core_with(&options, &keys, &Timers::SHORT)?;
+    let mut links = v1::edge_service_client::EdgeServiceClient::new(core.channel().await?);
+    let begun = Instant::now();
+    for link_number in 1..=LINKS {
+        let region = if link_number % 2 == 0 { "local" } else { "elsewhere" }.to_owned();
+        let hello =
+            v1::Hello { edge: "again".into(), incarnation: 7, link_number, region, ..v1::Hello::default() };
+        // What this run of an edge said twice breaks the contract.
+        let hellos = [0, 0].map(|_| v1::LinkRequest { message: Some(Up::Hello(hello.clone())) });
+        let mut down = links.link(tokio_stream::iter(hellos)).await?.into_inner();
+        while let Ok(Some(_)) = down.message().await {}
+    }
+    let seconds = usize::try_from(begun.elapsed().as_secs())?;
+    let log = std::fs::read_to_string(&path)?;
+    for said in ["an edge links", "an edge of another region", "an edge broke the contract", "a link ended"] {
+        let lines = log.lines().filter(|line| line.contains(said)).count();
+        let most = 256 + 10 * (seconds + 1);
+        assert!(lines > 0 && lines <= most, "{lines} lines of {said:?} in {seconds} s");
+    }
+    Ok(())
+}
+
+/// What is no message of a method is told like any other mistake.
+#[tokio::test]
+async fn a_request_that_cannot_be_read_is_told_what_is_wrong_with_its_reason() -> anyhow::Result<()> {
+    let stage = Stage::start().await?;
+    let mut methods = tonic::client::Grpc::new(stage.core.channel().await?);
+    for method in ["PresenceService/GetRoom", "PresenceService/CountRoom", "AdminService/Explain"] {
+        methods.ready().await?;
+        let path = format!("/presence.v1.{method}").parse()?;
+        // A number where a text belongs.
+        let codec = tonic_prost::ProstCodec::<v1::EdgeBeat, v1::GetRoomResponse>::default();
+        let request = tonic::Request::new(v1::EdgeBeat { sequence: 5 });
+        let status = methods.unary(request, path, codec).await.expect_err("refused");
+        let Some(ServiceError::BadRequest(what)) = ServiceError::of(&status) else { panic!("{status:?}") };
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(what.contains("cannot be read"), "{what}");
+    }
     Ok(())
 }

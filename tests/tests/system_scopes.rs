@@ -266,7 +266,15 @@ async fn a_watch_ends_with_its_token() -> anyhow::Result<()> {
     let began = clock.now();
     let token = scene.keys.service_token(&[Scope::Read], &["team-a:"], GOOD_FOR)?;
     let asker = Asker { channel: scene.channel(None).await?, token: Some(&token) };
-    let mut down = asker.watch("team-a:here").await??;
+    let status = end_of(&mut asker.watch("team-a:here").await??).await?;
+    assert_eq!(ServiceError::of(&status), Some(ServiceError::Unauthorized), "{status:?}");
+    // A token is good for whole seconds.
+    assert!(clock.now().since(began) > GOOD_FOR - Duration::from_secs(1), "{:?}", clock.now().since(began));
+    Ok(())
+}
+
+/// Why a watch ends.
+async fn end_of(down: &mut Streaming<v1::WatchResponse>) -> anyhow::Result<Status> {
     let ended = async {
         loop {
             match down.message().await {
@@ -276,10 +284,42 @@ async fn a_watch_ends_with_its_token() -> anyhow::Result<()> {
             }
         }
     };
-    let status = tokio::time::timeout(WITHIN, ended).await??;
+    tokio::time::timeout(WITHIN, ended).await?
+}
+
+#[tokio::test]
+async fn a_token_of_a_service_that_is_revoked_opens_nothing_and_ends_what_it_opened() -> anyhow::Result<()> {
+    let scene = Guarded::start()?;
+    let channel = scene.channel(None).await?;
+    let all = [Scope::Read, Scope::Admin];
+    let (stolen, other) =
+        (scene.keys.service_token(&all, &[""], TTL)?, presence_tests::procs::Keys::generate()?);
+    scene.keys.verify_with(&[&scene.keys.pair()?, &other.pair()?])?;
+    let good = other.service_token(&all, &[""], TTL)?;
+    let (thief, operator) = (
+        Asker { channel: channel.clone(), token: Some(&stolen) },
+        Asker { channel: channel.clone(), token: Some(&good) },
+    );
+    let taken = async {
+        while operator.ask("GetRoom", "lobby").await?.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(WITHIN, taken).await.context("the second key is not in force")??;
+    assert!(thief.ask("GetRoom", "lobby").await?.is_ok());
+    let (mut of_thief, mut of_operator) = (thief.watch("lobby").await??, operator.watch("lobby").await??);
+    let what = Some(v1::Revocation { what: Some(v1::revocation::What::KeyId(scene.keys.key_id().into())) });
+    operator.operator().revoke(operator.request(v1::RevokeRequest { what, for_ms: 60_000 })?).await?;
+    let status = end_of(&mut of_thief).await?;
     assert_eq!(ServiceError::of(&status), Some(ServiceError::Unauthorized), "{status:?}");
-    // A token is good for whole seconds.
-    assert!(clock.now().since(began) > GOOD_FOR - Duration::from_secs(1), "{:?}", clock.now().since(began));
+    for method in ["GetRoom", "Watch", "Revoke", "Evict"] {
+        let refused = thief.ask(method, "lobby").await?.expect_err("refused");
+        assert_eq!(ServiceError::of(&refused), Some(ServiceError::Unauthorized), "{method}: {refused:?}");
+    }
+    assert!(operator.ask("GetRoom", "lobby").await?.is_ok());
+    let goes_on = tokio::time::timeout(Duration::from_secs(2), end_of(&mut of_operator)).await;
+    assert!(goes_on.is_err(), "{goes_on:?}");
     Ok(())
 }
 

@@ -51,7 +51,7 @@ fn every_limit_has_its_test() {
 #[test]
 fn a_limit_without_its_test_is_found() {
     let sources = [("x.rs".to_owned(), "async fn holds() {}".to_owned())];
-    let page = "| `A_MAX` | `holds` |\n| `B_MAX` | — |\n| `C_MAX` | `holds`, `gone` |\n| `D_MAX` | it holds |\n| `E` | `holds` |";
+    let page = "| `A_MAX` | `holds` |\n| `B_MAX` | `holds` |\n| `C_MAX` | `holds`, `gone` |\n| `D_MAX` | it holds |\n| `E` | `holds` |";
     let mistakes = limit_mistakes(page, &["A_MAX", "B_MAX", "C_MAX", "NEW_MAX"], &["D_MAX"], &sources);
     let expected = [
         "NEW_MAX has no row",

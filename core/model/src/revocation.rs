@@ -118,8 +118,21 @@ impl Revocations {
     /// # Errors
     /// [`TokenRefusal::Revoked`].
     pub fn judge_token(&self, user: &UserId, token: &TokenRef, now: StoreTime) -> Result<(), TokenRefusal> {
+        self.judge_bearer(Some(user), token, now)
+    }
+
+    /// The same of a token whose subject is perhaps no name that a user may have, and so not revoked.
+    ///
+    /// # Errors
+    /// [`TokenRefusal::Revoked`].
+    pub fn judge_bearer(
+        &self,
+        user: Option<&UserId>,
+        token: &TokenRef,
+        now: StoreTime,
+    ) -> Result<(), TokenRefusal> {
         let mut rests_on = [
-            Some(Revocation::Subject(user.clone())),
+            user.cloned().map(Revocation::Subject),
             Some(Revocation::Key(token.key_id.clone())).filter(|_| !token.key_id.is_empty()),
             Some(Revocation::Token(token.token_id.clone())).filter(|_| !token.token_id.is_empty()),
         ]

@@ -7,6 +7,7 @@
 mod checks;
 mod classes;
 mod flags;
+mod follow;
 mod kind;
 mod loader;
 mod mistake;
@@ -17,6 +18,7 @@ mod tls;
 pub use self::checks::Checks;
 pub use self::classes::{CLASS_SETTINGS, ClassSettings};
 pub use self::flags::ConfigFlags;
+pub use self::follow::LiveSettings;
 pub use self::kind::Kind;
 pub use self::loader::Loader;
 pub use self::mistake::{Mistake, Mistakes};

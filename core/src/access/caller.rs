@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use presence_model::id::{EdgeName, RegionId};
-use presence_model::time::StoreTime;
+use presence_model::id::{EdgeName, RegionId, UserId};
+use presence_model::record::TokenRef;
 use presence_proto::status::ServiceError;
 use presence_runtime::clock::Clock;
 use presence_runtime::tls::PeerNames;
@@ -62,8 +63,17 @@ pub enum Credentials {
     Unasked,
     /// A certificate.
     Certificate(Named),
-    /// A token, good until then.
-    Token(Grant, StoreTime),
+    /// A token.
+    Token(Grant, Shown),
+}
+
+/// A token that was good when it was shown.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// Its subject, if a user may be called that.
+    pub user: Option<UserId>,
+    /// Its end and what could revoke it.
+    pub token: TokenRef,
 }
 
 /// One caller with its request. Whatever it asks for goes by here. Cheap to clone.
@@ -141,12 +151,14 @@ impl Caller {
         Err(self.refused(refusal, &format!("{edge} of {region}")).into())
     }
 
-    /// Waits until it may go on no longer: its token has ended by the store's clock, or the table has taken something
-    /// of it away. What a stream of it then ends with.
-    pub async fn over(&self, access: &Access, store_time: impl Fn() -> Option<StoreTime>) -> ServiceError {
+    /// Waits until it may go on no longer: its token has ended or was revoked, or the table has taken something of it
+    /// away. What a stream of it then ends with.
+    ///
+    /// `left`: for how long a token is good still; none: that is not known now.
+    pub async fn over(&self, access: &Access, left: impl Fn(&Shown) -> Option<Duration>) -> ServiceError {
         let refusal = match (&*self.credentials, access) {
-            (Credentials::Token(_, ends), _) => {
-                let left = || store_time().map_or(STANDING_LOOK, |now| ends.since(now));
+            (Credentials::Token(_, shown), _) => {
+                let left = || left(shown).unwrap_or(STANDING_LOOK);
                 while !left().is_zero() {
                     self.clock.sleep(left().min(STANDING_LOOK)).await;
                 }

@@ -1,12 +1,9 @@
 //! Refused callers are counted by reason and said in the log, bounded in rate: who, what, why, never by what token.
 
-use std::sync::{Mutex, PoisonError};
-
-use presence_model::gate::Gate;
 use presence_model::id::EdgeName;
 use presence_model::time::Mono;
 use presence_proto::status::ServiceError;
-use presence_runtime::telemetry::Metrics;
+use presence_runtime::telemetry::{Metrics, Rationed};
 use prometheus::IntCounterVec;
 
 use super::caller::Origin;
@@ -80,14 +77,7 @@ impl From<AccessRefusal> for ServiceError {
 #[derive(Debug)]
 pub struct AccessRefusals {
     counter: IntCounterVec,
-    said: Mutex<[Saying; AccessRefusal::ALL.len()]>,
-}
-
-/// What was said of one reason.
-#[derive(Debug, Clone, Copy, Default)]
-struct Saying {
-    gate: Gate,
-    unsaid: u64,
+    said: Rationed<{ AccessRefusal::ALL.len() }>,
 }
 
 impl AccessRefusals {
@@ -102,7 +92,7 @@ impl AccessRefusals {
         for refusal in AccessRefusal::ALL {
             let _ = counter.with_label_values(&[refusal.as_str()]);
         }
-        Self { counter, said: Mutex::default() }
+        Self { counter, said: Rationed::new(REFUSALS_SAID) }
     }
 
     /// A caller was refused what it asked for: a room, a prefix, an edge; empty if that is only the method.
@@ -133,14 +123,7 @@ impl AccessRefusals {
     /// Counts; if it is to be said, how many were not since the last that was.
     fn count(&self, refusal: AccessRefusal, count: u64, now: Mono) -> Option<u64> {
         self.counter.with_label_values(&[refusal.as_str()]).inc_by(count);
-        // A panic in between leaves nothing half done.
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let saying = &mut said[refusal as usize];
-        if saying.gate.admit(REFUSALS_SAID, now).is_err() {
-            saying.unsaid += 1;
-            return None;
-        }
-        Some(std::mem::take(&mut saying.unsaid))
+        self.said.due(refusal as usize, now)
     }
 }
 

@@ -76,6 +76,10 @@ impl Arrivals {
     pub(super) fn limits(&self) -> ArrivalLimits {
         self.limits
     }
+
+    pub(super) fn set_limits(&mut self, limits: ArrivalLimits) {
+        self.limits = limits;
+    }
 }
 
 impl Driver {

@@ -18,7 +18,7 @@ use presence_model::time::StoreTime;
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
 
-use super::AuditNote;
+use super::{ArrivalLimits, AuditNote};
 use crate::store::{Command, Outcome, StoreFault};
 
 /// One link of an edge to this core, numbered by the shell.
@@ -78,6 +78,8 @@ pub enum Input {
     Revoke(QueryKey, Revocation, Duration),
     /// An operator sends an edge away: this run of it, or all; answered by [`Answer::Leaving`].
     DrainEdge(QueryKey, EdgeName, Option<Incarnation>),
+    /// So many new arrivals are taken from now on.
+    Limits(ArrivalLimits),
     /// The store answered.
     Store(StoreOp, Box<Result<Outcome, StoreFault>>),
     /// This process is to go: drain links and watches.

@@ -218,7 +218,7 @@ impl Driver {
         let sessions = read.record.iter().flat_map(|record| &record.sessions);
         sessions
             .into_iter()
-            .any(|session| self.revoked().judge_token(&read.user, &session.token, now).is_err())
+            .any(|session| self.revocations.known().judge_token(&read.user, &session.token, now).is_err())
     }
 
     fn roster_purged(&mut self, failed: bool) {

@@ -19,6 +19,8 @@ use crate::store::{Command, Outcome, StoreFault};
 #[derive(Debug, Default)]
 pub(super) struct RevocationCopy {
     known: Revocations,
+    /// How often there was news of tokens in it.
+    learned: u64,
     /// When all is to be read.
     look_at: Mono,
     look: Option<Look>,
@@ -38,6 +40,11 @@ struct Look {
 }
 
 impl RevocationCopy {
+    /// What is revoked.
+    pub(super) fn known(&self) -> &Revocations {
+        &self.known
+    }
+
     /// When to ask the store next.
     pub(super) fn due(&self) -> Option<Mono> {
         Some(if self.look.is_none() { self.look_at.min(self.news_at) } else { self.news_at })
@@ -58,9 +65,10 @@ fn is_of_tokens(what: &Revocation) -> bool {
 }
 
 impl Driver {
-    /// What this core knows to be revoked.
-    pub(super) fn revoked(&self) -> &Revocations {
-        &self.revocations.known
+    /// What this core knows to be revoked, and how often there was news of tokens in it.
+    #[must_use]
+    pub fn revoked(&self) -> (u64, &Revocations) {
+        (self.revocations.learned, &self.revocations.known)
     }
 
     /// An operator revokes something for so long; answered once that is written.
@@ -100,6 +108,7 @@ impl Driver {
         let is_news = |(what, until): &(Revocation, StoreTime)| known.note(what.clone(), *until);
         let news = revocations.into_iter().filter(is_news).filter(|(what, _)| is_of_tokens(what));
         let news: Vec<_> = news.collect();
+        self.revocations.learned += u64::from(!news.is_empty());
         for link in self.links.keys() {
             if !news.is_empty() {
                 self.tell(link, LinkDown::Revoked { revocations: news.clone() });

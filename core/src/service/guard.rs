@@ -8,14 +8,15 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use presence_model::id::UserId;
 use presence_proto::status::ServiceError;
 use presence_runtime::clock::Clock;
 use presence_runtime::rpc::PeerAddress;
 use presence_runtime::tls::PeerNames;
 use presence_runtime::tokens::{Scope, Scoped, Verifier};
-use tonic::Status;
+use tonic::{Code, Status};
 
-use crate::access::{Access, AccessRefusal, AccessRefusals, Caller, Credentials, Grant, Need, Origin};
+use crate::access::{Access, AccessRefusal, AccessRefusals, Caller, Credentials, Grant, Need, Origin, Shown};
 use crate::limits::{RETRY_AFTER, TOKEN_LEEWAY};
 use crate::shell::Handle;
 
@@ -62,9 +63,20 @@ pub(super) async fn admit(State(guard): State<Guard>, mut request: Request, next
     match guard.judge(&request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            explained(next.run(request).await)
         }
         Err(status) => status.into_http(),
+    }
+}
+
+/// Methods say what kind of error theirs are; the library does not of a request that it could not read.
+fn explained(response: Response) -> Response {
+    let unreadable = Status::from_header_map(response.headers())
+        .filter(|status| status.details().is_empty())
+        .filter(|status| matches!(status.code(), Code::InvalidArgument | Code::Internal | Code::OutOfRange));
+    match unreadable {
+        Some(status) => Status::from(super::unreadable(&status)).into_http(),
+        None => response,
     }
 }
 
@@ -104,11 +116,15 @@ impl Guard {
         let unavailable = ServiceError::Unavailable { retry_after: RETRY_AFTER };
         let now = self.handle.store_time(self.clock.now()).ok_or(unavailable)?;
         let judged = self.verifier.verify_scoped(token.unwrap_or_default());
-        let judged = judged.and_then(|scoped| scoped.judge_time(now, TOKEN_LEEWAY).map(|()| scoped));
+        let judged = judged.and_then(|scoped| {
+            scoped.judge_time(now, TOKEN_LEEWAY)?;
+            let Scoped { subject, scopes, rooms, token, .. } = scoped;
+            let shown = Shown { user: UserId::new(subject).ok(), token };
+            self.handle.revoked().judge_bearer(shown.user.as_ref(), &shown.token, now)?;
+            Ok(Credentials::Token(Grant { scopes, rooms }, shown))
+        });
         Ok(match judged {
-            Ok(Scoped { scopes, rooms, token, .. }) => {
-                Ok(Credentials::Token(Grant { scopes, rooms }, token.ends))
-            }
+            Ok(credentials) => Ok(credentials),
             Err(refusal) => {
                 self.verifier.refused(refusal, &"a caller");
                 Err(AccessRefusal::Token)

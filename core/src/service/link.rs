@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
-use presence_model::link::LinkUp;
+use presence_model::link::{Hello, LinkUp};
 use presence_proto::status::ServiceError;
 use presence_proto::{convert, v1};
+use presence_runtime::telemetry::Rationed;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,6 +24,18 @@ use crate::shell::{LinkEvent, LinkHandle};
 
 /// Once our side of a stream is over, the transport says within this span why.
 const END_TOLD_WITHIN: Duration = Duration::from_millis(500);
+
+/// What is said of links, each at a rate of its own.
+#[derive(Debug, Clone, Copy)]
+enum Saying {
+    Links,
+    Region,
+    Breach,
+    Ended,
+}
+
+/// When it was said.
+pub(crate) type Said = Rationed<4>;
 
 /// Links of edges.
 #[derive(Debug)]
@@ -43,17 +56,23 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
         let first = first.map_err(|status| breach(&status).map_or(status, Status::from))?;
         let hello = convert::hello(first.ok_or_else(missing)?)?;
         caller.link(&hello.edge, &hello.region)?;
-        tracing::info!(edge = %hello.edge, incarnation = %hello.incarnation, link = %hello.link, "an edge links");
+        if let Some(unsaid) = self.0.says(Saying::Links) {
+            let Hello { edge, incarnation, link, .. } = &hello;
+            tracing::info!(%edge, %incarnation, %link, unsaid, "an edge links");
+        }
         let (edge, region) = (hello.edge.clone(), hello.region.clone());
         let mut link =
             self.0.handle.open_link(hello).await.map_err(|_| Status::from(ServiceError::Draining))?;
         let events = link.take_events().expect("taken once");
         let over = CancellationToken::new();
         let (end, why) = oneshot::channel();
-        let here = self.0.region.clone();
+        let api = self.0.clone();
         let events = ReceiverStream::new(events).inspect(move |event| {
-            if let LinkEvent::Close(CloseReason::Region) = event {
-                tracing::warn!(%edge, %region, %here, "an edge of another region is refused: see --region");
+            if let LinkEvent::Close(CloseReason::Region) = event
+                && let Some(unsaid) = api.says(Saying::Region)
+            {
+                let here = &api.region;
+                tracing::warn!(%edge, %region, %here, unsaid, "an edge of another region is refused: see --region");
             }
         });
         let outbound = outbound(events, why, over.clone());
@@ -61,6 +80,13 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
         let reader = Reader { api, caller, inbound, link, has_taken_leave: false, over, end };
         self.0.shutdown.spawn_one_of_many("link", reader.run());
         Ok(Response::new(outbound))
+    }
+}
+
+impl Api {
+    /// If this is to be said of a link now, how many times it was not since it last was.
+    fn says(&self, what: Saying) -> Option<u64> {
+        self.links_said.due(what as usize, self.guard.clock.now())
     }
 }
 
@@ -138,7 +164,9 @@ impl Reader {
             End::Theirs(LinkEnd::Silent) => (LinkEnd::Silent, "silent", None),
             End::Theirs(LinkEnd::Ours) => (LinkEnd::Ours, "ended here", None),
             End::Breach(breach) => {
-                tracing::warn!(%breach, edge = %self.link.edge(), "an edge broke the contract");
+                if let Some(unsaid) = self.api.says(Saying::Breach) {
+                    tracing::warn!(%breach, edge = %self.link.edge(), unsaid, "an edge broke the contract");
+                }
                 (LinkEnd::Ours, "the edge broke the contract", Some(breach))
             }
             End::Refused(why) => (LinkEnd::Ours, "its certificate is not for it any more", Some(why)),
@@ -149,7 +177,9 @@ impl Reader {
             Some(why) => drop(self.end.send(why)),
             None => drop(self.end),
         }
-        tracing::info!(edge = %self.link.edge(), how, "a link ended");
+        if let Some(unsaid) = self.api.says(Saying::Ended) {
+            tracing::info!(edge = %self.link.edge(), how, unsaid, "a link ended");
+        }
         // Nobody is left to be told when the driver has stopped.
         let _ = self.link.closed(end).await;
     }

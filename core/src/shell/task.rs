@@ -8,18 +8,19 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use presence_model::time::{Mono, millis};
 use presence_runtime::clock::Clock;
+use presence_runtime::telemetry::Rationed;
 use presence_runtime::tokens::Verifier;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::store_log::StoreLog;
-use super::{Attached, Command, Handle, LinkEvent, ToldClock, WatchEvent};
+use super::{Attached, Command, Handle, LinkEvent, Told, WatchEvent};
 use crate::driver::{
     Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
     TransitionLine, WatchKey,
 };
-use crate::limits::{DRIVER_INPUTS_A_TURN, SHED_TOLD_EVERY};
+use crate::limits::{DRIVER_INPUTS_A_TURN, LINKS_SAID, SHED_TOLD_EVERY};
 use crate::metrics::{CoreMetrics, reason_of, verb};
 use crate::store::{Command as StoreCommand, LeaseStore, Outcome, StoreFault};
 
@@ -35,8 +36,9 @@ pub struct DriverTask {
     verifier: Verifier,
     store_log: Arc<StoreLog>,
     inbox: mpsc::Receiver<Command>,
-    attached: watch::Sender<Attached>,
-    store_clock: Arc<ToldClock>,
+    told: Told,
+    /// How often something was revoked, when that was told.
+    revoked: u64,
     links: BTreeMap<LinkKey, mpsc::Sender<LinkEvent>>,
     watches: BTreeMap<WatchKey, mpsc::Sender<WatchEvent>>,
     questions: BTreeMap<QueryKey, Answering>,
@@ -44,6 +46,7 @@ pub struct DriverTask {
     waiting: VecDeque<Input>,
     effects: Vec<Effect>,
     shed: Shedding,
+    namesakes_said: Rationed<1>,
 }
 
 /// What has been told of arrivals that were refused.
@@ -64,7 +67,7 @@ impl DriverTask {
         clock: Clock,
         (metrics, verifier): (Arc<CoreMetrics>, Verifier),
     ) -> (Self, Handle) {
-        let (handle, inbox, attached) = Handle::channel();
+        let (handle, inbox, told) = Handle::channel();
         let task = Self {
             driver,
             store,
@@ -73,8 +76,8 @@ impl DriverTask {
             verifier,
             store_log: Arc::default(),
             inbox,
-            attached,
-            store_clock: Arc::clone(&handle.store_clock),
+            told,
+            revoked: 0,
             links: BTreeMap::new(),
             watches: BTreeMap::new(),
             questions: BTreeMap::new(),
@@ -82,6 +85,7 @@ impl DriverTask {
             waiting: VecDeque::new(),
             effects: Vec::new(),
             shed: Shedding::default(),
+            namesakes_said: Rationed::new(LINKS_SAID),
         };
         (task, handle)
     }
@@ -113,6 +117,7 @@ impl DriverTask {
             self.tell_attached();
             self.tell_shed();
             self.tell_clock();
+            self.tell_revoked();
         }
     }
 
@@ -138,12 +143,19 @@ impl DriverTask {
 
     fn tell_clock(&self) {
         let now = self.clock.now();
-        self.store_clock.tell(self.driver.store_time(now), now);
+        self.told.store_clock.tell(self.driver.store_time(now), now);
+    }
+
+    fn tell_revoked(&mut self) {
+        let (times, revoked) = self.driver.revoked();
+        if std::mem::replace(&mut self.revoked, times) != times {
+            self.told.revoked.send_replace(Arc::new(revoked.clone()));
+        }
     }
 
     fn tell_attached(&self) {
         let now = Attached { links: self.links.len(), watches: self.watches.len() };
-        self.attached.send_if_modified(|told| std::mem::replace(told, now) != now);
+        self.told.attached.send_if_modified(|told| std::mem::replace(told, now) != now);
     }
 
     fn take(&mut self, command: Command) {
@@ -162,6 +174,7 @@ impl DriverTask {
                     | Input::Evict(..)
                     | Input::Revoke(..)
                     | Input::DrainEdge(..)
+                    | Input::Limits(_)
                     | Input::Store(..)
                     | Input::Drain
                     | Input::Tick => {}
@@ -243,11 +256,16 @@ impl DriverTask {
             Effect::Foreign { edge, verb, leases } => {
                 self.metrics.access.foreign(&edge, verb.as_str(), leases, self.clock.now());
             }
-            Effect::Namesake(edge) => tracing::warn!(
-                %edge,
-                "another edge is linked under this name: logs cannot tell them apart, and a drain sends both away; \
-                 give each its own with --edge"
-            ),
+            Effect::Namesake(edge) => {
+                if let Some(unsaid) = self.namesakes_said.due(0, self.clock.now()) {
+                    tracing::warn!(
+                        %edge,
+                        unsaid,
+                        "another edge is linked under this name: logs cannot tell them apart, and a drain sends both \
+                         away; give each its own with --edge"
+                    );
+                }
+            }
         }
     }
 

@@ -1,19 +1,26 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use presence_model::id::{EdgeName, Incarnation, LinkNumber, RegionId, RoomId};
 use presence_model::link::LinkDown;
 use presence_model::watch::WatchDown;
 use presence_proto::v1;
 use presence_proto::v1::edge_service_server::{EdgeService, EdgeServiceServer};
 use presence_proto::v1::presence_service_server::{PresenceService, PresenceServiceServer};
+use presence_runtime::clock::ManualClock;
+use presence_runtime::network::{Accept, Duplex, Simulated};
 use presence_runtime::rpc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::*;
+use crate::limits::{LINK_FLUSH_WITHIN, RESOLVE_EVERY, RESOLVE_WITHIN};
+use crate::logs::Lines;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -217,6 +224,157 @@ async fn a_core_that_does_not_read_is_given_up() {
     }
     assert_eq!(links.send_link(LinkUp::Beat { sequence: 0 }), Err(Lost));
     assert!(links.link.is_none());
+}
+
+#[tokio::test]
+async fn a_core_that_does_not_read_its_watch_is_given_up() {
+    let (core, _hears) = core().await;
+    let (mut links, mut events) = links();
+    links.open_link(at(&core), hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    links.open_watch().unwrap();
+    let room = RoomId::new("r1").unwrap();
+    // Nothing carries it meanwhile: this thread is the only one.
+    for _ in 0..WATCH_UP_MAX {
+        links.send_watch(WatchUp::Close(room.clone())).unwrap();
+    }
+    assert_eq!(links.send_watch(WatchUp::Close(room)), Err(Lost));
+    assert!(links.watch.is_none() && links.link.is_some());
+}
+
+#[tokio::test]
+async fn what_cores_say_waits_at_the_core_beyond_so_much() {
+    let (core, _hears) = core().await;
+    let (mut links, mut events) = links();
+    links.open_link(at(&core), hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    links.open_watch().unwrap();
+    let asked = 2 * CORE_EVENTS_MAX;
+    for _ in 0..asked {
+        links.send_watch(WatchUp::Close(RoomId::new("r1").unwrap())).unwrap();
+    }
+    let full = async {
+        while events.len() < CORE_EVENTS_MAX {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), full).await.expect("in time");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(events.len(), CORE_EVENTS_MAX);
+    for _ in 0..asked {
+        // What the link says comes in between.
+        while !matches!(input(&mut links, &mut events).await, Input::Watch(_)) {}
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_was_given_up_has_so_long_for_its_last_messages() {
+    let (core, _hears) = core().await;
+    let (clock, hand) = Clock::manual();
+    let (mut links, mut events) = Links::new(Network::tcp(), clock, Shutdown::new());
+    links.open_link(at(&core), hello(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::LinkUp));
+    // More than this core takes before somebody hears it: it does not come to the end of the stream.
+    for sequence in 0..100 {
+        links.send_link(LinkUp::Beat { sequence }).unwrap();
+    }
+    links.drop_link();
+    let mut is_over = async |advance| {
+        hand.advance(advance);
+        let over = async { while !matches!(events.recv().await.unwrap().what, What::Lost) {} };
+        tokio::time::timeout(Duration::from_millis(300), over).await.is_ok()
+    };
+    assert!(!is_over(Duration::ZERO).await, "it begins to wait");
+    assert!(!is_over(LINK_FLUSH_WITHIN - Duration::from_millis(1)).await);
+    assert!(is_over(Duration::from_millis(1)).await);
+}
+
+#[tokio::test]
+async fn a_core_that_is_tried_again_and_again_is_told_now_and_then() {
+    let (listener, dead) = listen().await;
+    drop(listener);
+    let (clock, hand) = Clock::manual();
+    let (mut links, mut events) = Links::new(Network::tcp(), clock, Shutdown::new());
+    let lines = Lines::collect();
+    let mut told_after = async |advance| {
+        hand.advance(advance);
+        links.open_link(at(&format!("http://{dead}")), hello(1));
+        assert!(matches!(input(&mut links, &mut events).await, Input::LinkLost));
+        lines.with("no stream to a core")
+    };
+    assert_eq!(told_after(Duration::ZERO).await, 1);
+    assert_eq!(told_after(LINK_TOLD_EVERY - Duration::from_millis(1)).await, 1);
+    assert_eq!(told_after(Duration::from_millis(1)).await, 2);
+    assert_eq!(told_after(Duration::from_millis(1)).await, 2);
+}
+
+/// A network whose names are not found for ever, or are, and that counts how often somebody asks.
+#[derive(Default)]
+struct Names {
+    asked: AtomicUsize,
+    hangs: bool,
+}
+
+impl Simulated for Names {
+    fn listen(&self, _: SocketAddr) -> std::io::Result<(SocketAddr, Box<dyn Accept>)> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect(&self, _: String) -> BoxFuture<'static, std::io::Result<Box<dyn Duplex>>> {
+        std::future::ready(Err(std::io::ErrorKind::Unsupported.into())).boxed()
+    }
+
+    fn resolve(&self, _: String) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.hangs {
+            return std::future::pending().boxed();
+        }
+        // Another address each time: there is something to tell.
+        let port = u16::try_from(asked).expect("asked a few times");
+        std::future::ready(Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])).boxed()
+    }
+}
+
+fn following(names: &Arc<Names>) -> (Links, mpsc::Receiver<Event>, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let network = Network::simulated(Arc::<Names>::clone(names));
+    let (links, events) = Links::new(network, clock, Shutdown::new());
+    links.follow_names(vec!["http://cores.test:1".to_owned()]);
+    (links, events, hand)
+}
+
+/// Lets whatever can go on do so.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn names_are_looked_up_at_their_cadence() {
+    let names = Arc::new(Names::default());
+    let (mut links, mut events, hand) = following(&names);
+    assert!(matches!(input(&mut links, &mut events).await, Input::Cores(_)));
+    settle().await;
+    hand.advance(RESOLVE_EVERY - Duration::from_millis(1));
+    settle().await;
+    assert_eq!(names.asked.load(Ordering::Relaxed), 1);
+    hand.advance(Duration::from_millis(1));
+    assert!(matches!(input(&mut links, &mut events).await, Input::Cores(_)));
+    assert_eq!(names.asked.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_answers_for_is_left_to_whoever_connects() {
+    let names = Arc::new(Names { hangs: true, ..Names::default() });
+    let (mut links, mut events, hand) = following(&names);
+    settle().await;
+    hand.advance(RESOLVE_WITHIN - Duration::from_millis(1));
+    settle().await;
+    assert!(events.is_empty(), "it may still be found");
+    hand.advance(Duration::from_millis(1));
+    let Input::Cores(cores) = input(&mut links, &mut events).await else { panic!("no cores") };
+    assert_eq!(cores, [at("http://cores.test:1")]);
 }
 
 #[tokio::test]

@@ -17,6 +17,10 @@ const HANDSHAKES_PER_SECOND_MAX: u32 = 1_000_000;
 /// More is no limit either.
 const FAILED_TOKENS_MAX: u32 = 1_000_000;
 
+/// Of these, the ones that take effect while an edge runs.
+pub const LIVE_SETTINGS: [&str; 4] =
+    ["connections_max", "connections_per_address", "handshakes_per_second", "failed_tokens_per_minute"];
+
 /// Keys of the file.
 pub(super) const ADMISSION_SETTINGS: [Setting; 6] = [
     Setting::new("connections_max", Kind::Whole { min: 1, max: CONNECTIONS_MAX }, "50000"),

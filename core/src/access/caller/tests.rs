@@ -3,6 +3,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use presence_model::time::StoreTime;
 use presence_runtime::telemetry::Metrics;
 use tokio::sync::watch;
 
@@ -34,7 +35,9 @@ fn certificate(name: &str) -> Credentials {
 }
 
 fn token(scopes: &[Scope]) -> Credentials {
-    Credentials::Token(Grant { scopes: scopes.to_vec(), rooms: vec!["team-a:".into()] }, StoreTime(10_000))
+    let token = TokenRef { ends: StoreTime(10_000), key_id: "k".into(), token_id: "".into() };
+    let grant = Grant { scopes: scopes.to_vec(), rooms: vec!["team-a:".into()] };
+    Credentials::Token(grant, Shown { user: None, token })
 }
 
 fn admit(need: Need, credentials: Credentials) -> Result<Caller, AccessRefusal> {
@@ -114,13 +117,18 @@ fn is_pending<T>(future: impl Future<Output = T>) -> bool {
     pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
+/// How long a token is good still, by a clock that shows this.
+fn left(now: Option<StoreTime>) -> impl Fn(&Shown) -> Option<Duration> {
+    move |shown| Some(shown.token.ends.since(now?))
+}
+
 #[tokio::test]
 async fn a_stream_is_over_when_its_token_has_ended_by_the_store_s_clock() {
     let caller = admit(READ, token(&[Scope::Read])).unwrap();
     for now in [None, Some(StoreTime(9_999))] {
-        assert!(is_pending(caller.over(&Access::Anybody, || now)), "{now:?}");
+        assert!(is_pending(caller.over(&Access::Anybody, left(now))), "{now:?}");
     }
-    let over = caller.over(&Access::Anybody, || Some(StoreTime(10_000)));
+    let over = caller.over(&Access::Anybody, left(Some(StoreTime(10_000))));
     assert_eq!(over.await, ServiceError::Unauthorized);
 
     let (clock, hand) = Clock::manual();
@@ -132,7 +140,7 @@ async fn a_stream_is_over_when_its_token_has_ended_by_the_store_s_clock() {
     let caller = Caller::admit(origin(READ, "edge.example"), token(&[Scope::Read]), deps).unwrap();
     let waiting = tokio::spawn({
         let clock = clock.clone();
-        async move { caller.over(&Access::Anybody, || store(&clock)).await }
+        async move { caller.over(&Access::Anybody, |shown| left(store(&clock))(shown)).await }
     });
     while !waiting.is_finished() {
         tokio::task::yield_now().await;
@@ -147,13 +155,13 @@ async fn a_stream_is_over_when_the_table_takes_something_away_and_only_then() {
     let peers = watch::Sender::new(Arc::new(Peers::parse(TABLE).unwrap()));
     let access = Access::Named(peers.subscribe());
     let caller = admit(Need::Edge, certificate("edge.example")).unwrap();
-    assert!(is_pending(caller.over(&access, || None)));
+    assert!(is_pending(caller.over(&access, left(None))));
     let more = format!(
         "{TABLE}\n[[edge]]\ncertificate = \"edge.example\"\nnames = [\"edge-9\"]\nregions = [\"eu-west\"]\n"
     );
     peers.send_replace(Arc::new(Peers::parse(&more).unwrap()));
-    assert!(is_pending(caller.over(&access, || None)), "more takes nothing away");
+    assert!(is_pending(caller.over(&access, left(None))), "more takes nothing away");
     peers.send_replace(Arc::new(Peers::parse(&TABLE.replace("eu-west", "us-east")).unwrap()));
-    assert_eq!(caller.over(&access, || None).await, ServiceError::Forbidden);
-    assert!(is_pending(admit(READ, Credentials::Unasked).unwrap().over(&access, || None)));
+    assert_eq!(caller.over(&access, left(None)).await, ServiceError::Forbidden);
+    assert!(is_pending(admit(READ, Credentials::Unasked).unwrap().over(&access, left(None))));
 }

@@ -137,7 +137,11 @@ impl Driver {
 
     /// Ends whatever of a member rests on something revoked.
     fn end_revoked(&self, read: &MemberRead, now: StoreTime) -> Option<Change> {
-        member::revoke(read, |token| self.revoked().judge_token(&read.user, token, now).is_err(), now)
+        member::revoke(
+            read,
+            |token| self.revocations.known().judge_token(&read.user, token, now).is_err(),
+            now,
+        )
     }
 
     /// A goodbye. An edge says it also for sessions whose token it has heard to be revoked: that is the reason then.
@@ -150,7 +154,7 @@ impl Driver {
     /// Judges the time of a good token, and whether it still opens anything.
     fn judge(&self, claims: &Claims, now: StoreTime) -> Result<(), TokenRefusal> {
         judge_time(claims, now, TOKEN_LEEWAY)?;
-        self.revoked().judge_token(&claims.user, &claims.token, now)
+        self.revocations.known().judge_token(&claims.user, &claims.token, now)
     }
 
     /// Refuses what an edge wants of a session that another edge holds, as its record says: the mark of a lease alone is
@@ -209,7 +213,7 @@ impl Driver {
         if !self.links.is_open(join.link) {
             return Decision::Over;
         }
-        let judged = self.revoked().judge_join(roster, &read.user, &join.join.session, now);
+        let judged = self.revocations.known().judge_join(roster, &read.user, &join.join.session, now);
         let outcome = judged.map_err(Into::into).and_then(|()| match held_already(&join, read) {
             Some(grant) => Ok((grant, None)),
             None => self.decide_new(&join, read, now, self.timings_of(&roster.room)),

@@ -212,8 +212,7 @@ impl World {
 
     /// A core takes so many new arrivals from now on.
     pub(super) fn limit_arrivals(&mut self, core: usize, limits: ArrivalLimits) {
-        let Core { driver, asleep, inbox } = self.cores.remove(core);
-        self.cores.insert(core, Core { driver: driver.with_arrivals(limits), asleep, inbox });
+        self.input(core, Input::Limits(limits));
     }
 
     pub(super) fn shed(&self, core: usize) -> Shed {

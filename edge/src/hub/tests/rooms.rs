@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::hub::{ConnKey, Input};
+use crate::limits::FRAMES_REST;
 
 fn watch(world: &mut World, user: &str, since: Option<&str>) -> ConnKey {
     let key = world.accept();
@@ -47,6 +48,18 @@ fn receivers_share_one_frame() {
     let frame = &world.frames(first)[0];
     assert_eq!((&frame["t"], users(&frame["upserts"])), (&json!("delta"), vec!["b"]));
     assert_eq!(frame["rev"].as_u64().unwrap(), frame["prev"].as_u64().unwrap() + 1);
+}
+
+#[test]
+fn a_room_at_rest_forgets_its_encoded_frames() {
+    let (mut world, first, _) = settled(&["a"]);
+    world.drain_frames(first);
+    world.commit("r", &["b"], &[]);
+    let frame = world.clients.get_mut(&first).unwrap().frames.pop().unwrap();
+    world.pass(FRAMES_REST - Duration::from_millis(1));
+    assert!(!frame.is_unique(), "whoever comes now is sent the same");
+    world.pass_ms(1);
+    assert!(frame.is_unique());
 }
 
 #[test]
