@@ -8,6 +8,7 @@ mod audit;
 mod clock;
 mod commits;
 mod counts;
+mod doorstep;
 mod edge_drains;
 mod edges;
 mod evictions;
@@ -46,6 +47,7 @@ pub use self::audit::{AuditNote, Finding};
 use self::clock::StoreClock;
 use self::commits::Commits;
 use self::counts::Counts;
+use self::doorstep::Doorstep;
 use self::edge_drains::EdgeDrains;
 use self::edges::Edges;
 use self::evictions::Evictions;
@@ -110,6 +112,7 @@ pub struct Driver {
     renewals: Renewals,
     releases: Releases,
     arrivals: Arrivals,
+    doorstep: Doorstep,
     commits: Commits,
     transitions: Transitions,
     sweep: Sweep,
@@ -151,6 +154,7 @@ impl Driver {
             renewals: Renewals::default(),
             releases: Releases::default(),
             arrivals: Arrivals::default(),
+            doorstep: Doorstep::default(),
             commits: Commits::default(),
             transitions: Transitions::default(),
             sweep: Sweep::new(settings.shards),
@@ -223,6 +227,7 @@ impl Driver {
             self.links.due(),
             self.edges.due(),
             self.renewals.due(),
+            self.doorstep.due(),
             self.commits.due(),
             self.sweep.due(),
             self.rosters.due(),
@@ -259,6 +264,7 @@ impl Driver {
         self.beat_links();
         self.tend_edges();
         self.look_up_revoked();
+        self.tend_doorstep();
         self.tend_purges();
         self.look_again();
         self.write_renewals();

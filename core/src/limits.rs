@@ -131,6 +131,11 @@ pub const EVICTIONS_MAX: usize = 1_024;
 pub const REVOKED_NEWS: Duration = Duration::from_millis(500);
 /// Rosters that are read at once for sessions that rest on something revoked: beside all that a store has to do.
 pub const PURGE_READS_MAX: usize = 32;
+/// Whatever shows a token to a core that has not read yet what is revoked waits so long: that is read within
+/// milliseconds, or not soon. Then it is answered `unavailable`.
+pub const DOORSTEP_WAIT: Duration = Duration::from_secs(1);
+/// Joins and fresh tokens that wait for that at once, a few MiB; more are answered `unavailable`.
+pub const DOORSTEP_MAX: usize = 4_096;
 /// Users whose sessions wait to be looked for. Beyond: everybody's are, in one go.
 pub const PURGE_USERS_MAX: usize = 256;
 /// How often what is revoked is read, and written again if the store lacks it.

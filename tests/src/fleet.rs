@@ -277,7 +277,8 @@ impl Edge {
     async fn leave(&mut self, up: &mpsc::Sender<v1::LinkRequest>, users: &[String]) -> anyhow::Result<()> {
         for (lease, room, user) in self.seats.leave(users) {
             self.counter += 1;
-            up.send(request(Up::Leave(v1::Leave { request: self.counter, lease, room, user }))).await?;
+            up.send(request(Up::Leave(v1::Leave { request: self.counter, lease, room, user, reason: 0 })))
+                .await?;
         }
         Ok(())
     }

@@ -217,7 +217,9 @@ async fn scenario_37_a_join_of_before_a_goodbye_brings_nobody_back() -> anyhow::
     let mut stage = Stage::start().await?;
     let lease = stage.granted(2).await?;
     stage
-        .done(|request| Up::Leave(v1::Leave { request, lease, room: ROOM.into(), user: USER.into() }))
+        .done(|request| {
+            Up::Leave(v1::Leave { request, lease, room: ROOM.into(), user: USER.into(), reason: 0 })
+        })
         .await?;
     assert_eq!(stage.refused(1).await?.code(), v1::RefusalCode::StaleGeneration);
     assert!(stage.room().await?.0.is_empty());

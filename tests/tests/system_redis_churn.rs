@@ -16,6 +16,7 @@ use presence_model::link::RequestId;
 use presence_model::member::{Join, join, leave};
 use presence_model::position::Position;
 use presence_model::profile::Profile;
+use presence_model::reason::LeaveReason;
 use presence_model::record::{EdgeRef, MemberRead, TokenRef};
 use presence_model::time::StoreTime;
 use presence_tests::redis::{Server, ServerOptions};
@@ -87,7 +88,7 @@ impl Churn {
         let change = *granted.change.ok_or_else(|| anyhow::anyhow!("nothing to commit"))?;
         self.commit(&roster, at, change).await?;
         let (read, at, now) = self.read(&roster, &user).await?;
-        self.commit(&roster, at, leave(&read, granted.lease, now)?).await
+        self.commit(&roster, at, leave(&read, granted.lease, LeaveReason::Goodbye, now)?).await
     }
 
     /// Visits of so many rooms, many at once, while all shards are swept.

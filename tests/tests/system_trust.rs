@@ -92,7 +92,7 @@ async fn what_an_edge_says_of_the_sessions_of_another_is_refused_one_by_one() ->
     let (done, _) = evil
         .ask(|request| {
             let (room, user) = (room.clone(), user.clone());
-            Up::Leave(v1::Leave { request, lease: ann, room, user })
+            Up::Leave(v1::Leave { request, lease: ann, room, user, reason: 0 })
         })
         .await?;
     assert_eq!(refusal_of(&done), Some(v1::RefusalCode::Forbidden));

@@ -11,7 +11,7 @@ use crate::id::{
 };
 use crate::lease::LeaseId;
 use crate::profile::{Profile, State, Status};
-use crate::reason::{ReleaseReason, RemovalReason};
+use crate::reason::{LeaveReason, ReleaseReason, RemovalReason};
 use crate::refusal::Refusal;
 use crate::revocation::Revocation;
 use crate::time::StoreTime;
@@ -161,7 +161,7 @@ pub enum LinkUp {
         /// A fresh token.
         token: Option<Token>,
     },
-    /// A session says goodbye. Repeated until answered.
+    /// A session is over: its client says goodbye, or its token is revoked. Repeated until answered.
     Leave {
         /// Names the answer.
         request: RequestId,
@@ -171,6 +171,8 @@ pub enum LinkUp {
         room: RoomId,
         /// The user.
         user: UserId,
+        /// Why.
+        reason: LeaveReason,
     },
     /// The edge is going.
     Bye {

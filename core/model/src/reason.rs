@@ -88,6 +88,15 @@ pub struct Ending {
     pub silent_for: Duration,
 }
 
+/// Why a session is over at its edge's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeaveReason {
+    /// The client said goodbye.
+    Goodbye,
+    /// The edge has heard that the token is revoked on which it rests: perhaps before the core has.
+    TokenRevoked,
+}
+
 /// Why an edge gives a session's transport up. None of them is a departure: a grace starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseReason {

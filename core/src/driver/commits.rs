@@ -18,6 +18,7 @@ use presence_model::id::{Generation, Roster, SessionId, UserId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::{GrantDown, RequestId};
 use presence_model::member;
+use presence_model::reason::LeaveReason;
 use presence_model::time::Mono;
 
 use self::queue::Queue;
@@ -34,8 +35,8 @@ pub(super) enum Work {
     Join(Box<JoinWork>),
     /// A session says something new.
     Update { link: LinkKey, request: RequestId, update: Box<member::Update>, claims: Option<Box<Claims>> },
-    /// A session says goodbye.
-    Leave { link: LinkKey, request: RequestId, lease: LeaseId },
+    /// A session is over at its edge's word.
+    Leave { link: LinkKey, request: RequestId, lease: LeaseId, reason: LeaveReason },
     /// A join's answer was lost and its client is gone.
     Abandon { release: ReleaseKey, unanswered: member::Unanswered },
     /// Leases of a shard were found due.

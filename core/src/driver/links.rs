@@ -8,6 +8,7 @@ use presence_model::lease::{EdgeMark, LeaseId};
 use presence_model::link::{Hello, LinkDown, LinkRefusal, LinkUp, RequestId, Welcome};
 use presence_model::time::Mono;
 
+use super::doorstep::Shown;
 use super::{CloseReason, Driver, Effect, LinkEnd, LinkKey, Verb, Verified};
 use crate::limits::BREAKS_APART;
 
@@ -193,13 +194,18 @@ impl Driver {
                 link.moving = moving;
                 link.leaving = !moving;
             }
-            LinkUp::Join(join) => self.on_join(key, *join, verified),
+            LinkUp::Join(join) => self.on_shown(key, Shown::Join(join), verified),
             LinkUp::Renew { batch, leases } => self.on_renew(key, batch, leases),
             LinkUp::Release { request, leases, reason, hint, unanswered } => {
                 self.on_release(key, request, (leases, reason, hint), unanswered);
             }
+            update @ LinkUp::Update { request, token: Some(_), .. } => {
+                self.on_shown(key, Shown::Update(request, update), verified);
+            }
             update @ LinkUp::Update { .. } => self.on_update(key, update, verified),
-            LinkUp::Leave { request, lease, room, user } => self.on_leave(key, request, lease, (room, user)),
+            LinkUp::Leave { request, lease, room, user, reason } => {
+                self.on_leave(key, request, (lease, reason), (room, user));
+            }
         }
     }
 

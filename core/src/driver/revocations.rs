@@ -71,6 +71,11 @@ impl Driver {
         (self.revocations.learned, &self.revocations.known)
     }
 
+    /// Whether this core has read in full what is revoked, since it started.
+    pub(super) fn has_read_revoked(&self) -> bool {
+        self.revocations.news.is_some()
+    }
+
     /// An operator revokes something for so long; answered once that is written.
     pub(super) fn on_revoke(&mut self, key: QueryKey, what: Revocation, span: Duration) {
         let Some(now) = self.clock.latest(self.now) else { return self.refuse_revocation(key) };
@@ -218,12 +223,15 @@ impl Driver {
     /// What is known here and not there is written again.
     fn all_is_read(&mut self, news: u64, stored: &BTreeMap<Revocation, StoreTime>, now: StoreTime) {
         let copy = &mut self.revocations;
-        copy.news = Some(news);
+        let is_first = copy.news.replace(news).is_none();
         copy.known.forget(now);
         let is_missing =
             |(what, until): &(&Revocation, StoreTime)| stored.get(*what).is_none_or(|stored| stored < until);
         let missing = copy.known.in_force(now).filter(is_missing);
         let missing = missing.map(|(what, until)| (what.clone(), until)).collect();
         self.write_revocations(missing);
+        if is_first {
+            self.open_the_door();
+        }
     }
 }

@@ -6,6 +6,7 @@ mod audits;
 mod classes;
 mod cores;
 mod counting;
+mod doorstep;
 mod edge_drains;
 mod edges;
 mod evictions;

@@ -45,8 +45,8 @@ impl Hub {
                 Rank::Again => self.rejoin_refused(key, room, refusal, cx),
                 Rank::Returning | Rank::Newcomer => self.join_refused(key, room, refusal, cx),
             },
-            (Some(Request::Unwanted(join)), Ok(grant)) => {
-                self.leave_lease(grant.lease, (join.room, join.user), cx);
+            (Some(Request::Unwanted(join, reason)), Ok(grant)) => {
+                self.leave_lease((grant.lease, reason), (join.room, join.user), cx);
             }
             (_, Ok(grant)) => self.granted_late(grant, late, cx),
             (_, Err(_)) => {}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use presence_model::id::{RoomId, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{LinkUp, RequestId, UnansweredJoin};
+use presence_model::reason::LeaveReason;
 use presence_model::time::Mono;
 
 use super::ConnKey;
@@ -17,14 +18,14 @@ use crate::limits::{JOINS_IN_FLIGHT_MAX, LATE_ANSWERS_MAX};
 pub(super) enum Request {
     /// A session wants in, or is brought back; said with what its stay knows by then.
     Join { key: ConnKey, room: RoomKey, rank: Rank },
-    /// The client said goodbye before the answer came: what is granted is left again.
-    Unwanted(Box<UnansweredJoin>),
+    /// Its session is over before the answer came: what is granted is left again.
+    Unwanted(Box<UnansweredJoin>, LeaveReason),
     /// Something new about a session.
     Update { key: ConnKey, room: RoomKey, up: Box<LinkUp> },
     /// Transports given up.
     Release { leases: Vec<LeaseId>, given: Given, unanswered: Vec<UnansweredJoin> },
-    /// Goodbye.
-    Leave { lease: LeaseId, room: RoomId, user: UserId },
+    /// The end of a session.
+    Leave { lease: LeaseId, room: RoomId, user: UserId, reason: LeaveReason },
 }
 
 /// Who goes before whom while joins wait to be said.
@@ -161,10 +162,10 @@ impl Requests {
         }
     }
 
-    /// The client of a join said goodbye.
-    pub(super) fn unwanted(&mut self, id: RequestId, join: UnansweredJoin) {
+    /// The session of a join is over.
+    pub(super) fn unwanted(&mut self, id: RequestId, join: UnansweredJoin, reason: LeaveReason) {
         if let Some(pending) = self.pending.get_mut(&id) {
-            pending.request = Request::Unwanted(Box::new(join));
+            pending.request = Request::Unwanted(Box::new(join), reason);
         }
     }
 
@@ -239,7 +240,7 @@ impl Requests {
         for id in ids {
             let pending = self.pending.get_mut(&id).expect("it is one of the keys");
             (pending.sent, pending.answers) = (false, 0);
-            if let Request::Unwanted(join) = &pending.request {
+            if let Request::Unwanted(join, _) = &pending.request {
                 unanswered.push(UnansweredJoin::clone(join));
                 self.remove(id);
                 continue;
@@ -265,7 +266,7 @@ impl Requests {
             Request::Join { rank: Rank::Again, .. } => self.again.push_back(id),
             Request::Join { rank: Rank::Returning, .. } => self.returning.push_back(id),
             Request::Join { rank: Rank::Newcomer, .. } => self.newcomers.push_back(id),
-            Request::Unwanted(_)
+            Request::Unwanted(..)
             | Request::Update { .. }
             | Request::Release { .. }
             | Request::Leave { .. } => {}
@@ -275,5 +276,5 @@ impl Requests {
 
 /// Whether it is a join that takes a place among those in flight.
 fn is_join(request: &Request) -> bool {
-    matches!(request, Request::Join { .. } | Request::Unwanted(_))
+    matches!(request, Request::Join { .. } | Request::Unwanted(..))
 }

@@ -1,7 +1,7 @@
 //! What the core tells of revoked tokens: whatever rests on one is over at once, and none is taken any more. It is
 //! kept here as well, so that no other core and no time without a link brings any of it back.
 
-use presence_model::reason::RemovalReason;
+use presence_model::reason::{LeaveReason, RemovalReason};
 use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
 
@@ -21,7 +21,8 @@ impl Hub {
         }
     }
 
-    /// Sessions are said goodbye to: the core knows what that means, and ends those it finds by itself as well.
+    /// The core is told of sessions that are over, and why: it may not have heard of it yet. Those it finds it ends by
+    /// itself as well.
     fn end_revoked(&mut self, now: StoreTime, cx: &mut Cx<'_>) {
         let mut over = Vec::new();
         for (key, conn) in self.conns.iter() {
@@ -33,7 +34,7 @@ impl Hub {
         }
         for (key, room) in over {
             self.counts.revoked += 1;
-            self.say_goodbye(key, room, cx);
+            self.say_over(key, room, LeaveReason::TokenRevoked, cx);
             self.end_stay(key, room, RemovalReason::TokenRevoked, cx);
         }
     }

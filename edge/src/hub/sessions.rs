@@ -8,7 +8,7 @@ use presence_model::claim::{Action, Claims, TokenRefusal, judge_time};
 use presence_model::id::{ConnectionId, RoomId};
 use presence_model::link::Token;
 use presence_model::profile::{State, Status};
-use presence_model::reason::{ReleaseReason, RemovalReason};
+use presence_model::reason::{LeaveReason, ReleaseReason, RemovalReason};
 use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 
@@ -224,7 +224,7 @@ impl Hub {
         let Some(room) = room else {
             return self.refuse(key, (Some(name.clone()), ErrorCode::NotJoined.into()), "not joined", cx);
         };
-        self.say_goodbye(key, room, cx);
+        self.say_over(key, room, LeaveReason::Goodbye, cx);
         self.answer(key, &ServerMessage::Ended { room: name.clone(), reason: RemovalReason::Left }, cx);
         self.drop_stay(key, room, cx.now);
         if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.stays.is_empty()) {
@@ -373,8 +373,8 @@ impl Hub {
         true
     }
 
-    /// What a session that ends by the client's word means to the core.
-    pub(super) fn say_goodbye(&mut self, key: ConnKey, room: RoomKey, cx: &mut Cx<'_>) {
+    /// What a session that ends by its client's word, or with its token, means to the core.
+    pub(super) fn say_over(&mut self, key: ConnKey, room: RoomKey, reason: LeaveReason, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get(key) else { return };
         let connection = conn.id;
         let Some((stay, session)) = conn.stay(room).and_then(|stay| Some((stay, stay.session.as_deref()?)))
@@ -383,11 +383,13 @@ impl Hub {
         };
         let (user, standing) = (stay.user.clone(), session.standing);
         match standing {
-            Standing::Joined { lease, .. } => self.leave_lease(lease, (self.rooms.name(room), user), cx),
+            Standing::Joined { lease, .. } => {
+                self.leave_lease((lease, reason), (self.rooms.name(room), user), cx);
+            }
             Standing::Joining { request, .. } | Standing::Lost { request: Some(request), .. } => {
                 let join = self.unanswered_join(request, (stay, session), connection);
                 if self.requests.was_said(request) {
-                    self.requests.unwanted(request, join);
+                    self.requests.unwanted(request, join, reason);
                 } else {
                     self.requests.remove(request);
                 }

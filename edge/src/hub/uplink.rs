@@ -7,7 +7,7 @@ use presence_model::cursor::Cursor;
 use presence_model::id::{ConnectionId, RoomId, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{JoinUp, LinkUp, RequestId, UnansweredJoin};
-use presence_model::reason::ReleaseReason;
+use presence_model::reason::{LeaveReason, ReleaseReason};
 use presence_model::time::Mono;
 use rand::RngExt as _;
 
@@ -57,7 +57,7 @@ impl Hub {
                     return;
                 }
             },
-            Request::Unwanted(_) => return,
+            Request::Unwanted(..) => return,
             Request::Update { up, .. } => LinkUp::clone(up),
             Request::Release { leases, given, unanswered } => LinkUp::Release {
                 request: id,
@@ -66,9 +66,13 @@ impl Hub {
                 hint: Duration::from_secs(given.hint_s.into()),
                 unanswered: unanswered.clone(),
             },
-            Request::Leave { lease, room, user } => {
-                LinkUp::Leave { request: id, lease: *lease, room: room.clone(), user: user.clone() }
-            }
+            Request::Leave { lease, room, user, reason } => LinkUp::Leave {
+                request: id,
+                lease: *lease,
+                room: room.clone(),
+                user: user.clone(),
+                reason: *reason,
+            },
         };
         self.requests.sent(id);
         cx.out.push(Effect::Link(up));
@@ -148,11 +152,16 @@ impl Hub {
         self.say(id, cx);
     }
 
-    /// Says goodbye for a lease.
-    pub(super) fn leave_lease(&mut self, lease: LeaseId, (room, user): (RoomId, UserId), cx: &mut Cx<'_>) {
+    /// Says that a lease is over.
+    pub(super) fn leave_lease(
+        &mut self,
+        (lease, reason): (LeaseId, LeaveReason),
+        (room, user): (RoomId, UserId),
+        cx: &mut Cx<'_>,
+    ) {
         self.forget_lease(lease);
         let due = cx.now + self.timings.ack_within;
-        let id = self.requests.add(Request::Leave { lease, room, user }, due);
+        let id = self.requests.add(Request::Leave { lease, room, user, reason }, due);
         self.say(id, cx);
     }
 
@@ -227,7 +236,7 @@ impl Hub {
                     let (key, room, rank) = (*key, *room, *rank);
                     self.join_overdue(id, (key, room), rank, cx);
                 }
-                Some(Request::Unwanted(join)) => {
+                Some(Request::Unwanted(join, _)) => {
                     let join = UnansweredJoin::clone(join);
                     self.requests.remove(id);
                     self.unanswered.push(join);

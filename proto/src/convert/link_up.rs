@@ -8,7 +8,7 @@ use presence_model::link::{BatchId, Hello, JoinUp, LinkUp, RequestId, Unanswered
 use presence_model::profile::Profile;
 use presence_model::time::StoreTime;
 
-use super::words::{release_reason, status};
+use super::words::{leave_reason, release_reason, status};
 use super::{
     at_most, edge, generation, label, lease, lease_ids, leases, millis, region, room, session, state, token,
     user,
@@ -76,11 +76,12 @@ impl From<LinkUp> for v1::LinkRequest {
                     token: token.map(|token| token.0.into()),
                 })
             }
-            LinkUp::Leave { request, lease, room, user } => Message::Leave(v1::Leave {
+            LinkUp::Leave { request, lease, room, user, reason } => Message::Leave(v1::Leave {
                 request: request.0,
                 lease: lease.0,
                 room: room.as_str().to_owned(),
                 user: user.as_str().to_owned(),
+                reason: v1::LeaveReason::from(reason).into(),
             }),
             LinkUp::Bye { moving } => Message::Bye(v1::Bye { moving }),
         })
@@ -108,6 +109,7 @@ impl TryFrom<v1::LinkRequest> for LinkUp {
                 lease: lease("Leave.lease", leave.lease)?,
                 room: room("Leave.room", &leave.room)?,
                 user: user("Leave.user", &leave.user)?,
+                reason: leave_reason("Leave.reason", leave.reason)?,
             }),
             Some(Message::Bye(bye)) => Ok(Self::Bye { moving: bye.moving }),
         }

@@ -8,7 +8,7 @@ use presence_model::id::UserId;
 use presence_model::limits::CURSOR_REGIONS_MAX;
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::{Member, Status};
-use presence_model::reason::{ReleaseReason, RemovalReason};
+use presence_model::reason::{LeaveReason, ReleaseReason, RemovalReason};
 use presence_model::replica::Freshness;
 use presence_model::time::StoreTime;
 
@@ -151,6 +151,24 @@ impl From<ReleaseReason> for v1::ReleaseReason {
             ReleaseReason::Drain => Self::Drain,
             ReleaseReason::Shed => Self::Shed,
         }
+    }
+}
+
+impl From<LeaveReason> for v1::LeaveReason {
+    fn from(reason: LeaveReason) -> Self {
+        match reason {
+            LeaveReason::Goodbye => Self::Goodbye,
+            LeaveReason::TokenRevoked => Self::TokenRevoked,
+        }
+    }
+}
+
+/// Why a session is over; not set is read as a goodbye.
+pub(super) fn leave_reason(field: Field, value: i32) -> Result<LeaveReason, WireError> {
+    match v1::LeaveReason::try_from(value) {
+        Ok(v1::LeaveReason::Unspecified | v1::LeaveReason::Goodbye) => Ok(LeaveReason::Goodbye),
+        Ok(v1::LeaveReason::TokenRevoked) => Ok(LeaveReason::TokenRevoked),
+        Err(_) => Err(WireError::UnknownValue { field, value }),
     }
 }
 

@@ -85,7 +85,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         up(Up::Join(join)),
         up(Up::Renew(v1::Renew { batch: 1, leases: vec![2, 4] })),
         up(Up::Release(v1::Release { leases: vec![2], reason: 1, ..Default::default() })),
-        up(Up::Leave(v1::Leave { request: 1, lease: 2, room: room(), user: user() })),
+        up(Up::Leave(v1::Leave { request: 1, lease: 2, room: room(), user: user(), reason: 2 })),
         up(Up::Update(v1::Update {
             lease: 2,
             room: room(),

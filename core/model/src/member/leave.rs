@@ -5,22 +5,31 @@ use std::time::Duration;
 use crate::change::Change;
 use crate::id::SessionId;
 use crate::lease::LeaseId;
-use crate::reason::{Ending, RemovalReason};
+use crate::reason::{Ending, LeaveReason, RemovalReason};
 use crate::record::{MemberRead, SessionRecord, TokenRef, Tombstone};
 use crate::refusal::Refusal;
 use crate::time::StoreTime;
 
 use super::draft::{Draft, ending};
 
-/// Decides a goodbye. It removes at once, also a session in grace: that only brings its end forward.
+/// Decides an end at the word of the edge: a goodbye, or a token that it has heard to be revoked. It removes at once,
+/// also a session in grace: that only brings its end forward.
 ///
 /// # Errors
 /// [`Refusal::NotPresent`], [`Refusal::NotCurrent`]: also what a goodbye gets that is repeated after
 /// its first outcome was lost.
-pub fn leave(read: &MemberRead, lease: LeaseId, now: StoreTime) -> Result<Change, Refusal> {
+pub fn leave(
+    read: &MemberRead,
+    lease: LeaseId,
+    reason: LeaveReason,
+    now: StoreTime,
+) -> Result<Change, Refusal> {
     let record = read.record.as_ref().ok_or(Refusal::NotPresent)?;
     let session = record.session_of(lease).ok_or(Refusal::NotCurrent)?;
-    let ending = Ending { reason: RemovalReason::Left, silent_for: Duration::ZERO };
+    let ending = match reason {
+        LeaveReason::Goodbye => Ending { reason: RemovalReason::Left, silent_for: Duration::ZERO },
+        LeaveReason::TokenRevoked => ending(read, session, RemovalReason::TokenRevoked, now),
+    };
     let mut draft = Draft::new(read);
     draft.end(&session.session, ending, now);
     Ok(draft.finish_ended(ending))

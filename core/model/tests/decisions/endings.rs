@@ -7,7 +7,7 @@ use presence_model::id::{ConnectionId, Generation, Incarnation};
 use presence_model::lease::LeaseId;
 use presence_model::link::RequestId;
 use presence_model::member::{self, Abandoned, Due, DueCause, Join, Unanswered};
-use presence_model::reason::{Ending, RemovalReason};
+use presence_model::reason::{Ending, LeaveReason, RemovalReason};
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
 
@@ -161,7 +161,9 @@ fn leases_that_no_record_names_end_nobody() {
 fn a_goodbye_names_the_current_lease() {
     let (mut store, ann) = one_session();
     store.join(&ann, &attempt(2, 2)).unwrap();
-    let leave = |store: &Store, lease: LeaseId| member::leave(&store.read(&ann), lease, store.now);
+    let leave = |store: &Store, lease: LeaseId| {
+        member::leave(&store.read(&ann), lease, LeaveReason::Goodbye, store.now)
+    };
     assert_eq!(leave(&store, lease(1)), Err(Refusal::NotCurrent), "superseded");
     store.release(lease(2), GRACE);
     assert_eq!(member::update(&store.read(&ann), &no_update(lease(2)), store.now), Err(Refusal::NotCurrent));
@@ -169,6 +171,17 @@ fn a_goodbye_names_the_current_lease() {
     assert_eq!(change.removal, Some(Ending { reason: RemovalReason::Left, silent_for: Duration::ZERO }));
     store.commit(&change).unwrap();
     assert_eq!(leave(&store, lease(2)), Err(Refusal::NotPresent));
+}
+
+#[test]
+fn an_edge_may_end_what_rests_on_a_revoked_token_before_anybody_else_knows() {
+    let (mut store, ann) = one_session();
+    let (reason, now) = (RemovalReason::TokenRevoked, store.now);
+    let change = member::leave(&store.read(&ann), lease(1), LeaveReason::TokenRevoked, now).unwrap();
+    assert_eq!(change.removal.unwrap().reason, reason);
+    store.commit(&change).unwrap();
+    let rejoin = Join { rejoin: Some(StoreTime(7)), ..attempt(1, 3) };
+    assert_eq!(store.join(&ann, &rejoin).unwrap_err(), Refusal::HasEnded { reason }, "nor does it come back");
 }
 
 #[test]
@@ -336,7 +349,7 @@ fn a_reason_that_would_let_a_forbidden_join_in_is_not_kept() {
     assert_eq!(reason_after_forbidding(&mut store, 5), RemovalReason::ConnectionLost);
 
     let (mut store, ann) = one_session();
-    let change = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    let change = member::leave(&store.read(&ann), lease(1), LeaveReason::Goodbye, store.now).unwrap();
     store.commit(&change).unwrap();
     let Abandoned::Forbid(change) = abandon(&store, None, 2) else { panic!("forbidden") };
     store.commit(&change).unwrap();

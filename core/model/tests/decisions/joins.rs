@@ -8,7 +8,7 @@ use presence_model::limits::{EVICTED_TTLS, SESSIONS_PER_MEMBER_MAX, SINCE_AHEAD_
 use presence_model::link::RequestId;
 use presence_model::member::{self, Abandoned, Join, Unanswered};
 use presence_model::profile::Status;
-use presence_model::reason::RemovalReason;
+use presence_model::reason::{LeaveReason, RemovalReason};
 use presence_model::record::{MemberRead, Tombstone};
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
@@ -98,7 +98,7 @@ fn a_duplicated_tab_and_a_late_join_are_stale() {
     assert_eq!(store.join(&ann, &duplicated).unwrap_err(), stale(2, 2));
     assert_eq!(store.join(&ann, &attempt(1, 3)).unwrap_err(), stale(1, 2));
 
-    let change = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    let change = member::leave(&store.read(&ann), lease(1), LeaveReason::Goodbye, store.now).unwrap();
     store.commit(&change).unwrap();
     assert_eq!(store.join(&ann, &attempt(1, 4)).unwrap_err(), stale(1, 2), "nobody appears after a goodbye");
     assert_eq!(store.join(&ann, &attempt(2, 5)).unwrap_err(), stale(2, 2));
@@ -175,7 +175,7 @@ fn without_a_generation_a_join_is_its_connections_attempt_or_the_next() {
     let second = store.join(&ann, &unnumbered(2, 3)).unwrap();
     assert_eq!(second.generation, Generation(2));
 
-    let change = member::leave(&store.read(&ann), second.lease, store.now).unwrap();
+    let change = member::leave(&store.read(&ann), second.lease, LeaveReason::Goodbye, store.now).unwrap();
     store.commit(&change).unwrap();
     let third = store.join(&ann, &unnumbered(2, 4)).unwrap();
     assert_eq!(third.generation, Generation(3), "left and entered again over one connection");
@@ -210,7 +210,7 @@ fn there_is_a_highest_generation_and_none_above_it() {
     // Given up before its answer came: nothing above the highest is forbidden either.
     let (connection, request) = (ConnectionId(9), RequestId(1));
     let gone = Unanswered { session: session(1), generation: None, connection, request };
-    let leave = member::leave(&store.read(&ann), last.lease, store.now).unwrap();
+    let leave = member::leave(&store.read(&ann), last.lease, LeaveReason::Goodbye, store.now).unwrap();
     store.commit(&leave).unwrap();
     match member::abandon(&store.read(&ann), &gone, store.now) {
         Abandoned::Forbid(change) => assert_eq!(change.tombstones[0].1.generation, Generation::MAX),

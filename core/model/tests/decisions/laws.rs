@@ -10,7 +10,7 @@ use presence_model::id::{Incarnation, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::member::{self, Abandoned, Join, Unanswered, Update};
 use presence_model::profile::Member;
-use presence_model::reason::RemovalReason;
+use presence_model::reason::{LeaveReason, RemovalReason};
 use presence_model::record::{LeaseState, MemberRead};
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
@@ -216,13 +216,13 @@ impl World {
 
     fn leave(&mut self, user: &UserId, lease: LeaseId, fate: Fate) {
         let now = self.store.now;
-        let decided = member::leave(&self.store.read(user), lease, now);
+        let decided = member::leave(&self.store.read(user), lease, LeaveReason::Goodbye, now);
         match (decided, self.oracle.leave(user, lease, now)) {
             (Ok(change), Ok(gone)) => {
                 let committed = self.commit(&change);
                 self.departed(&committed, gone, false);
                 if fate != Fate::Told {
-                    let again = member::leave(&self.store.read(user), lease, now);
+                    let again = member::leave(&self.store.read(user), lease, LeaveReason::Goodbye, now);
                     assert!(matches!(again, Err(Refusal::NotPresent | Refusal::NotCurrent)));
                 }
             }

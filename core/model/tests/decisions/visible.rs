@@ -8,6 +8,7 @@ use presence_model::id::{RegionId, RoomId, Roster};
 use presence_model::member::{self, Update};
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::Status;
+use presence_model::reason::LeaveReason;
 use presence_model::replica::{Freshness, Replica, SnapshotPage};
 use presence_model::time::Mono;
 
@@ -147,7 +148,7 @@ fn only_a_status_that_falls_alone_is_awaited() {
         let change = member::update(&store.read(&ann), &update, store.now).unwrap().unwrap();
         assert_eq!(told(&mut store, &change), awaited, "{status:?} {text}");
     }
-    let left = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    let left = member::leave(&store.read(&ann), lease(1), LeaveReason::Goodbye, store.now).unwrap();
     assert!(!told(&mut store, &left), "a departure");
 }
 
@@ -158,10 +159,10 @@ fn a_second_tab_and_the_first_of_two_goodbyes_show_nothing() {
     assert!(matches!(first.visible(), Some(Visible::Upsert(_))));
     let second = store.join(&ann, &tab(2, 2)).unwrap().change.unwrap();
     assert_eq!(second.visible(), None);
-    let goodbye = member::leave(&store.read(&ann), lease(1), store.now).unwrap();
+    let goodbye = member::leave(&store.read(&ann), lease(1), LeaveReason::Goodbye, store.now).unwrap();
     store.commit(&goodbye).unwrap();
     assert_eq!((goodbye.visible(), goodbye.removal), (None, None));
-    let last = member::leave(&store.read(&ann), lease(2), store.now).unwrap();
+    let last = member::leave(&store.read(&ann), lease(2), LeaveReason::Goodbye, store.now).unwrap();
     assert!(matches!(last.visible(), Some(Visible::Removal(_))));
 }
 
@@ -169,7 +170,7 @@ fn a_second_tab_and_the_first_of_two_goodbyes_show_nothing() {
 fn a_commit_tells_its_members_sorted_with_the_digest_carried_on() {
     let (mut store, now) = (Store::new(), Store::new().now);
     let gone = store.join(&user("zoe"), &tab(1, 1)).unwrap();
-    let leave = member::leave(&store.read(&user("zoe")), gone.lease, now).unwrap();
+    let leave = member::leave(&store.read(&user("zoe")), gone.lease, LeaveReason::Goodbye, now).unwrap();
     let come = |name, number| {
         let granted = member::join(&store.read(&user(name)), &tab(1, number), now).unwrap();
         *granted.change.unwrap()

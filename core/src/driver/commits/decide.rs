@@ -9,7 +9,7 @@ use presence_model::id::{Roster, SessionId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::{GrantDown, LinkDown, LinkRefusal};
 use presence_model::member::{self, Abandoned, Due, DueCause};
-use presence_model::reason::RemovalReason;
+use presence_model::reason::{LeaveReason, RemovalReason};
 use presence_model::record::MemberRead;
 use presence_model::refusal::Refusal;
 use presence_model::time::StoreTime;
@@ -96,20 +96,22 @@ impl Driver {
                     }
                 }
             }
-            Work::Leave { link, request, lease } => match self.decide_leave(read, lease, now) {
-                Ok(change) => {
-                    let work = Work::Leave { link, request, lease };
-                    Decision::Commit(keep(work), Box::new(change), None)
+            Work::Leave { link, request, lease, reason } => {
+                match self.decide_leave(read, (lease, reason), now) {
+                    Ok(change) => {
+                        let work = Work::Leave { link, request, lease, reason };
+                        Decision::Commit(keep(work), Box::new(change), None)
+                    }
+                    Err(Refusal::NotPresent | Refusal::NotCurrent) if in_doubt => {
+                        self.answer_done(link, request, Ok(None));
+                        Decision::Over
+                    }
+                    Err(refusal) => {
+                        self.answer_done(link, request, Err(refusal.into()));
+                        Decision::Over
+                    }
                 }
-                Err(Refusal::NotPresent | Refusal::NotCurrent) if in_doubt => {
-                    self.answer_done(link, request, Ok(None));
-                    Decision::Over
-                }
-                Err(refusal) => {
-                    self.answer_done(link, request, Err(refusal.into()));
-                    Decision::Over
-                }
-            },
+            }
             Work::Abandon { release, unanswered } => match member::abandon(read, &unanswered, now) {
                 Abandoned::Release(lease) => {
                     self.release_own_part(release, lease);
@@ -144,11 +146,16 @@ impl Driver {
         )
     }
 
-    /// A goodbye. An edge says it also for sessions whose token it has heard to be revoked: that is the reason then.
-    fn decide_leave(&self, read: &MemberRead, lease: LeaseId, now: StoreTime) -> Result<Change, Refusal> {
+    /// An end at an edge's word. What rests on something revoked ends for that, whichever of both has heard of it first.
+    fn decide_leave(
+        &self,
+        read: &MemberRead,
+        (lease, reason): (LeaseId, LeaveReason),
+        now: StoreTime,
+    ) -> Result<Change, Refusal> {
         let revoked = self.end_revoked(read, now);
         let is_among = |change: &Change| change.revokes.contains(&lease.plain_name());
-        revoked.filter(is_among).map_or_else(|| member::leave(read, lease, now), Ok)
+        revoked.filter(is_among).map_or_else(|| member::leave(read, lease, reason, now), Ok)
     }
 
     /// Judges the time of a good token, and whether it still opens anything.
@@ -162,7 +169,7 @@ impl Driver {
     fn refuses_foreign(&mut self, work: &Work, read: &MemberRead) -> bool {
         let (link, request, lease, verb) = match work {
             Work::Update { link, request, update, .. } => (*link, *request, update.lease, Verb::Update),
-            Work::Leave { link, request, lease } => (*link, *request, *lease, Verb::Leave),
+            Work::Leave { link, request, lease, .. } => (*link, *request, *lease, Verb::Leave),
             Work::Join(_)
             | Work::Abandon { .. }
             | Work::Expire { .. }

@@ -6,6 +6,7 @@ use presence_model::lease::{EdgeMark, LeaseId};
 use presence_model::link::{JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId};
 use presence_model::member;
 use presence_model::profile::State;
+use presence_model::reason::LeaveReason;
 use presence_model::record::EdgeRef;
 use presence_runtime::json::is_read_everywhere;
 use rand::Rng as _;
@@ -92,12 +93,12 @@ impl Driver {
         if refusal.is_forbidden() { LinkRefusal::Forbidden } else { LinkRefusal::Unauthorized }
     }
 
-    /// A session says goodbye: its renewals that still wait are void.
+    /// A session is over at its edge's word: its renewals that still wait are void.
     pub(in crate::driver) fn on_leave(
         &mut self,
         link: LinkKey,
         request: RequestId,
-        lease: LeaseId,
+        (lease, reason): (LeaseId, LeaveReason),
         (room, user): (RoomId, UserId),
     ) {
         let Some(edge) = self.links.edge(link) else { return };
@@ -107,7 +108,7 @@ impl Driver {
         let lease = lease.plain_name();
         self.renewals.take_out(link, &[lease]);
         let roster = Roster { region: edge.region, room };
-        self.enqueue(roster, user, Work::Leave { link, request, lease });
+        self.enqueue(roster, user, Work::Leave { link, request, lease, reason });
     }
 }
 

@@ -6,7 +6,7 @@ use presence_model::claim::TokenRefusal;
 use presence_model::id::{ConnectionId, EdgeName, SessionId};
 use presence_model::link::{LinkDown, LinkRefusal, LinkUp};
 use presence_model::profile::Status;
-use presence_model::reason::RemovalReason;
+use presence_model::reason::{LeaveReason, RemovalReason};
 use presence_model::refusal::Refusal;
 use presence_model::revocation::Revocation;
 use presence_model::time::StoreTime;
@@ -147,6 +147,17 @@ fn a_goodbye_of_who_rests_on_a_revoked_token_is_no_goodbye() {
     world.let_go();
     world.run(secs(1));
     assert_eq!(world.log().len(), 2);
+}
+
+#[test]
+fn an_edge_that_has_heard_first_is_believed() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let ann = world.join(edge, "ann", 1);
+    let over = (ann.lease, LeaveReason::TokenRevoked);
+    assert_eq!(world.leave_for(edge, "ann", over), Ok(None));
+    assert_eq!(world.log(), ["ann joined", "ann ended token_revoked"]);
+    assert_eq!(world.rejoin(edge, "ann", &ann), Err(OVER));
 }
 
 #[test]

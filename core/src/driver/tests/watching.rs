@@ -5,6 +5,7 @@ use presence_model::id::{RegionId, SessionId};
 use presence_model::link::{LinkUp, RequestId};
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::Status;
+use presence_model::reason::LeaveReason;
 use presence_model::replica::Freshness;
 use presence_model::watch::OpenRoom;
 
@@ -53,7 +54,8 @@ fn a_roster_that_changes_while_it_is_loaded_comes_out_whole() {
     world.open(key, open("r", None));
     for (name, lease) in leaves {
         let (request, room, user) = (RequestId(lease.0), room("r"), super::world::user(&name));
-        world.say(edge, LinkUp::Leave { request, lease, room, user });
+        let reason = LeaveReason::Goodbye;
+        world.say(edge, LinkUp::Leave { request, lease, room, user, reason });
         world.run(ms(1));
     }
     world.join(edge, "aaa", 1);

@@ -84,6 +84,8 @@ pub(super) struct Faults {
     pub(super) owes: Option<RoomId>,
     /// Reads that come before commits are held back on the way.
     pub(super) hold_reads: bool,
+    /// Questions of this core about what is revoked are held back on the way.
+    pub(super) hold_revoked: Option<usize>,
 }
 
 struct Core {
@@ -253,7 +255,9 @@ impl World {
                     | Command::Summary { roster } if Some(&roster.room) == self.faults.owes.as_ref());
                 let late = self.faults.hold_back == Some(core) && !matches!(command, Command::Tail { .. });
                 let read = self.faults.hold_reads && matches!(command, Command::Members { .. });
-                if owed || late || read {
+                let revoked =
+                    self.faults.hold_revoked == Some(core) && matches!(command, Command::Revoked { .. });
+                if owed || late || read || revoked {
                     self.held_back.push((core, op, command));
                 } else {
                     self.schedule(WAY, Event::Arrives(core, op, command));
@@ -414,6 +418,7 @@ impl World {
     /// Lets the commands that were held back go, and holds back no more.
     pub(super) fn let_go(&mut self) {
         (self.faults.hold_back, self.faults.owes, self.faults.hold_reads) = (None, None, false);
+        self.faults.hold_revoked = None;
         for (core, op, command) in std::mem::take(&mut self.held_back) {
             self.schedule(WAY, Event::Arrives(core, op, command));
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_model::claim::{Action, TokenRefusal};
 use presence_model::id::UserId;
 use presence_model::link::{LinkDown, LinkUp};
+use presence_model::reason::LeaveReason;
 use presence_model::record::TokenRef;
 use presence_model::revocation::Revocation;
 use serde_json::json;
@@ -22,18 +23,19 @@ fn subject(name: &str) -> Revocation {
     Revocation::Subject(UserId::new(name).unwrap())
 }
 
-/// Leases that were said goodbye to since the last look, answered.
-fn take_left(world: &mut World) -> Vec<presence_model::lease::LeaseId> {
-    let mut left = Vec::new();
+/// Leases that were said to be over with their token since the last look, answered.
+fn take_over(world: &mut World) -> Vec<presence_model::lease::LeaseId> {
+    let mut over = Vec::new();
     for up in std::mem::take(&mut world.up) {
-        if let LinkUp::Leave { request, lease, .. } = up {
-            left.push(lease);
+        if let LinkUp::Leave { request, lease, reason, .. } = up {
+            assert_eq!(reason, LeaveReason::TokenRevoked);
+            over.push(lease);
             world.down(LinkDown::Done { request, outcome: Ok(None) });
         } else {
             world.up.push(up);
         }
     }
-    left
+    over
 }
 
 fn say_as(world: &mut World, key: ConnKey, user: &str, text: &str, token: (&str, &str)) {
@@ -58,7 +60,7 @@ fn sessions_and_watches_that_rest_on_a_revoked_token_end_and_others_stay() {
         assert_eq!((&ended["t"], &ended["reason"]), (&json!("ended"), &json!("token_revoked")));
         assert_eq!(world.closed(key), Some(CloseCode::Evicted), "4410");
     }
-    assert_eq!(take_left(&mut world), [lease(1)]);
+    assert_eq!(take_over(&mut world), [lease(1)]);
     assert!(world.take_released().is_empty());
     assert_eq!((world.closed(bob), world.hub.counts().revoked), (None, 2));
     let again = world.accept();
@@ -117,7 +119,7 @@ fn a_join_on_its_way_is_given_up_with_its_token() {
     revoked(&mut world, subject("ann"));
     assert_eq!(kinds(&world.frames(key)), ["hello", "ended"]);
     world.granted(join.request, lease(1));
-    assert_eq!(take_left(&mut world), [lease(1)], "what is granted nevertheless is left");
+    assert_eq!(take_over(&mut world), [lease(1)], "what is granted nevertheless is left");
 }
 
 #[test]
@@ -131,7 +133,7 @@ fn what_was_said_without_a_link_is_said_on_the_next_and_a_core_that_knows_nothin
     world.give(Input::LinkLost);
     world.pass_ms(2_000);
     world.link();
-    assert_eq!(take_left(&mut world), [lease(1)], "the goodbye was not answered");
+    assert_eq!(take_over(&mut world), [lease(1)], "the goodbye was not answered");
     let again = world.accept();
     world.say(again, "ann", &join_text("ann", "r", Some(2), ""));
     assert_eq!(world.frames(again)[1]["code"], "unauthorized");

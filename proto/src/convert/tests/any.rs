@@ -20,7 +20,7 @@ use presence_model::link::{
 };
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::{Member, Profile, State, Status};
-use presence_model::reason::{ReleaseReason, RemovalReason};
+use presence_model::reason::{LeaveReason, ReleaseReason, RemovalReason};
 use presence_model::refusal::Refusal;
 use presence_model::replica::{Freshness, SnapshotPage};
 use presence_model::revocation::Revocation;
@@ -250,6 +250,10 @@ fn unanswered() -> impl Strategy<Value = UnansweredJoin> {
     )
 }
 
+fn leave_reason() -> impl Strategy<Value = LeaveReason> {
+    prop_oneof![Just(LeaveReason::Goodbye), Just(LeaveReason::TokenRevoked)]
+}
+
 pub(super) fn link_up() -> impl Strategy<Value = LinkUp> {
     let reason = prop_oneof![
         Just(ReleaseReason::TransportLost),
@@ -281,12 +285,9 @@ pub(super) fn link_up() -> impl Strategy<Value = LinkUp> {
                 token
             }
         ),
-        (request(), lease(), room(), user()).prop_map(|(request, lease, room, user)| LinkUp::Leave {
-            request,
-            lease,
-            room,
-            user
-        }),
+        (request(), lease(), room(), user(), leave_reason()).prop_map(
+            |(request, lease, room, user, reason)| LinkUp::Leave { request, lease, room, user, reason }
+        ),
         any::<bool>().prop_map(|moving| LinkUp::Bye { moving }),
     ]
 }

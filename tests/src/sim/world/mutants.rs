@@ -14,7 +14,7 @@ use presence_model::id::{Generation, LinkNumber, RegionId, RoomId};
 use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::{LinkDown, LinkRefusal, LinkUp, RequestId};
 use presence_model::position::{Epoch, Revision};
-use presence_model::reason::{ReleaseReason, RemovalReason};
+use presence_model::reason::{LeaveReason, ReleaseReason, RemovalReason};
 use presence_model::record::LeaseState;
 use presence_model::refusal::Refusal;
 use presence_model::replica::Freshness;
@@ -193,7 +193,7 @@ impl World {
                 let leave = |lease: LeaseId| {
                     let (room, user) = self.ledger.leases.get(&lease.plain_name())?.who;
                     let (room, user) = (self.names.rooms[room].clone(), self.names.users[user].clone());
-                    Some(LinkUp::Leave { request, lease, room, user })
+                    Some(LinkUp::Leave { request, lease, room, user, reason: LeaveReason::Goodbye })
                 };
                 leases.into_iter().filter_map(leave).collect()
             }

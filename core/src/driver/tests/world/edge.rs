@@ -11,7 +11,7 @@ use presence_model::link::{
     BatchId, GrantDown, Hello, JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId, Token, UnansweredJoin,
 };
 use presence_model::profile::Profile;
-use presence_model::reason::ReleaseReason;
+use presence_model::reason::{LeaveReason, ReleaseReason};
 use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 
@@ -339,9 +339,18 @@ impl World {
         name: &str,
         lease: LeaseId,
     ) -> Result<Option<StoreTime>, LinkRefusal> {
+        self.leave_for(edge, name, (lease, LeaveReason::Goodbye))
+    }
+
+    pub(in crate::driver::tests) fn leave_for(
+        &mut self,
+        edge: usize,
+        name: &str,
+        (lease, reason): (LeaseId, LeaveReason),
+    ) -> Result<Option<StoreTime>, LinkRefusal> {
         let request = self.request();
         self.edges[edge].leases.remove(&lease);
-        self.say(edge, LinkUp::Leave { request, lease, room: room("r"), user: user(name) });
+        self.say(edge, LinkUp::Leave { request, lease, room: room("r"), user: user(name), reason });
         self.done(edge, request)
     }
 
