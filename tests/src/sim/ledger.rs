@@ -154,6 +154,13 @@ impl Ledger {
         truth.map_or_else(Vec::new, |truth| truth.phantoms.iter().map(|phantom| phantom.connection).collect())
     }
 
+    /// A clock that steps by less than is seen brings the end of a hold nearer, and with it that of what the store forgot.
+    pub(super) fn hasten_forgotten(&mut self, by: Duration) {
+        for phantom in self.members.values_mut().flat_map(|truth| &mut truth.phantoms) {
+            phantom.until = Mono(phantom.until.0.saturating_sub(by));
+        }
+    }
+
     /// Nobody can bring back what the store forgot of this connection.
     pub(super) fn waive_connection(&mut self, who: Who, connection: ConnectionId) {
         if let Some(truth) = self.members.get_mut(&who) {

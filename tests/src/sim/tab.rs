@@ -16,7 +16,7 @@ use super::place::{Place, Wish};
 /// A socket that is not answered is given up after so long.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Ceiling of the backoff.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Most doublings of the backoff.
 const DOUBLINGS_MAX: u32 = 6;
 

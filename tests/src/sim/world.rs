@@ -8,6 +8,7 @@ mod mutants;
 mod observe;
 mod operator;
 mod rest;
+mod revoked;
 mod sockets;
 mod store;
 mod suffer;

@@ -29,7 +29,7 @@ enum Kind {
 }
 
 /// How each kind is drawn, and how likely it is where it is in the mix.
-const KINDS: [(u32, Kind); 36] = [
+const KINDS: [(u32, Kind); 39] = [
     (8, Kind::One(|d| Fault::Blip { tab: d.tab() })),
     (4, Kind::One(|d| Fault::Go { tab: d.tab(), span: d.span() * 2 })),
     (4, Kind::One(|d| Fault::Reload { tab: d.tab(), span: d.span() / 4, forgets: d.rarely(0.4) })),
@@ -81,6 +81,9 @@ const KINDS: [(u32, Kind); 36] = [
     (1, Kind::One(|d| Fault::Move { shard: u8::try_from(d.of(d.shape.shards.into())).unwrap_or(0) })),
     (2, Kind::One(|d| Fault::Step { by_ms: d.step() })),
     (3, Kind::One(|d| Fault::Evict { user: d.of(d.shape.users), room: d.of(d.shape.rooms) })),
+    (2, Kind::One(|d| Fault::RevokeUser { user: d.of(d.shape.users), span: d.span() * 2 })),
+    (3, Kind::One(|d| Fault::RevokeToken { tab: d.tab() })),
+    (1, Kind::One(|_| Fault::RevokeKey)),
     (1, Kind::Edges(|edge, span| Fault::DrainEdge { edge, span })),
     (1, Kind::Cores(|core, span| Fault::DrainCore { core, span })),
 ];

@@ -51,6 +51,8 @@ impl World {
             return;
         }
         slot.runs += 1;
+        // What the run before said is heard over its own links only: its numbers are others.
+        slot.echo.clear();
         let minted = Incarnation(slot.chance.random());
         let incarnation = slot.before.filter(|_| std::mem::take(&mut slot.same)).unwrap_or(minted);
         slot.before = Some(incarnation);

@@ -7,13 +7,12 @@ use presence_core::store::{Command, Outcome};
 use presence_model::claim::{Action, Claims};
 use presence_model::digest::Digest;
 use presence_model::hold::is_held;
-use presence_model::id::{ConnectionId, SessionId, UserId};
+use presence_model::id::{ConnectionId, SessionId};
 use presence_model::position::Position;
-use presence_model::record::TokenRef;
-use presence_model::revocation::Revocation;
 use presence_model::time::{Mono, millis};
 use serde_json::Value;
 
+use super::revoked::Revoked;
 use super::{Event, LOOK_EVERY, World};
 use crate::sim::guarantee::Guarantee;
 use crate::sim::ledger::{Truth, Who};
@@ -26,35 +25,11 @@ use crate::sim::shape::Shape;
 const PROPAGATION: Duration = Duration::from_secs(1);
 /// On rough days: the store is out of reach for 5 s before that is told, a core falls silent for some
 /// beats before its edges move, a sweep is taken over.
-const PROPAGATION_ROUGH: Duration = Duration::from_secs(9);
+pub(super) const PROPAGATION_ROUGH: Duration = Duration::from_secs(9);
 /// A store that takes no writes for so long is known to by every core.
 const STALE_SURELY: Duration = Duration::from_secs(6);
 /// After the end of its token an edge may show a room for so long.
 const TOKEN_SLACK: Duration = Duration::from_secs(3);
-
-/// Within what a revocation is in force everywhere on calm days.
-const REVOKED_WITHIN: Duration = Duration::from_secs(2);
-
-/// What an operator revoked.
-#[derive(Debug)]
-pub(super) struct Revoked {
-    pub(super) what: Revocation,
-    pub(super) asked: Mono,
-    /// When that was said to be in force; none: it may be.
-    pub(super) answered: Option<Mono>,
-    pub(super) span: Duration,
-}
-
-impl Revoked {
-    fn concerns(&self, user: &UserId, token: &TokenRef) -> bool {
-        match &self.what {
-            Revocation::Subject(of) => of == user,
-            Revocation::Key(id) => *id == token.key_id,
-            Revocation::Token(id) => *id == token.token_id,
-            Revocation::Session { .. } => false,
-        }
-    }
-}
 
 /// What is remembered of what was seen.
 pub(super) struct Eye {
@@ -189,35 +164,9 @@ impl Eye {
         self.held_at[room] >= since
     }
 
-    /// Whether somebody asked for the end of what rests on a token.
-    pub(super) fn may_be_revoked(&self, user: &UserId, token: &TokenRef) -> bool {
-        self.revoked.iter().any(|revoked| revoked.concerns(user, token))
-    }
-
-    /// Whether somebody asked for the end of something that may have been this user's.
-    pub(super) fn was_revoked_for(&self, user: &UserId) -> bool {
-        self.revoked.iter().any(|revoked| match &revoked.what {
-            Revocation::Subject(of) => of == user,
-            Revocation::Key(_) | Revocation::Token(_) | Revocation::Session { .. } => true,
-        })
-    }
-
-    /// Whether nothing may rest on a token any more: it has been revoked for longer than anybody may take to know.
-    /// By how much a clock that stepped meanwhile shortened that is not asked.
-    pub(super) fn must_be_over(&self, user: &UserId, token: &TokenRef, slack: Duration, now: Mono) -> bool {
-        self.revoked.iter().any(|revoked| {
-            let known = revoked.answered.is_some_and(|at| at + REVOKED_WITHIN + slack < now);
-            let lasts = now < revoked.asked + revoked.span && self.stepped < Some(revoked.asked);
-            known && lasts && revoked.concerns(user, token)
-        })
-    }
-
-    /// Data are lost: what only one core may know by then is not counted on, and nothing is if there is none.
-    pub(super) fn forget_revoked(&mut self, is_known: bool, now: Mono) {
-        let slack = REVOKED_WITHIN + PROPAGATION_ROUGH;
-        for revoked in &mut self.revoked {
-            revoked.answered = revoked.answered.filter(|at| is_known && *at + slack < now);
-        }
+    /// The tokens that were shown on a connection for a room.
+    pub(super) fn shown(&self, connection: ConnectionId, room: usize) -> &[usize] {
+        self.tokens.get(&(connection, room)).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn may_join(&self, connection: ConnectionId, room: usize) -> bool {
@@ -242,17 +191,6 @@ impl World {
         self.look_at_desks();
         self.look_at_sockets();
         self.look_at_sizes();
-    }
-
-    /// What rests on a revoked token carries nobody any more.
-    fn cut_revoked_short(&mut self) {
-        let (now, store_time) = (self.now(), self.store_time());
-        let (eye, users) = (&self.eye, &self.names.users);
-        for held in self.ledger.leases.values_mut() {
-            if eye.must_be_over(&users[held.who.1], &held.rests_on, Duration::ZERO, now) {
-                held.token_ends = held.token_ends.min(store_time);
-            }
-        }
     }
 
     /// Notes who cannot do its work now.
@@ -494,7 +432,7 @@ impl World {
             Change::Came | Change::Differs { since_later: false } => {}
             Change::Differs { since_later: true } => {
                 // A list of before the loss tells of times that the store has lost.
-                if seen.shown > truth.since_in_doubt {
+                if seen.shown > truth.since_in_doubt && !self.shows_old_news(tab, seen.shown, bound) {
                     let what =
                         format!("tab{tab} is told that u{} is in r{room} since a later time", seen.user);
                     self.breach(Guarantee::G8, what);
@@ -511,6 +449,12 @@ impl World {
                 self.breach(guarantee, what);
             }
         }
+    }
+
+    /// Whether the edge of a tab had just stood still, or been cut off, at that time: its lists are of before.
+    fn shows_old_news(&self, tab: usize, shown: Mono, bound: Duration) -> bool {
+        let socket = self.tabs[tab].connection.and_then(|connection| self.sockets.get(&connection));
+        socket.is_some_and(|socket| shown.since(self.edges[socket.edge].unable_at) <= bound)
     }
 
     /// A tab shows a token on its connection.

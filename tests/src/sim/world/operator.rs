@@ -11,7 +11,7 @@ use presence_model::revocation::Revocation;
 use presence_model::time::Mono;
 use rand::RngExt as _;
 
-use super::observe::Revoked;
+use super::revoked::Revoked;
 use super::{Event, World};
 use crate::sim::chance::Chance;
 use crate::sim::guarantee::Guarantee;
@@ -21,6 +21,8 @@ use crate::sim::ledger::{Ended, Who};
 const ASKS_EVERY: Duration = Duration::from_millis(1_300);
 /// Entries of a page that is larger than any room.
 const PAGE: usize = 1_000;
+/// A core that is asked while it cannot tell the time tells it later, or not at all.
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 /// Longer than any night.
 const FOR_LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -126,7 +128,9 @@ impl World {
     pub(super) fn revoke(&mut self, what: Revocation, span: Duration) {
         let Some(run) = self.some_core() else { return };
         let key = self.ask_about(Asks::Revoke(self.eye.revoked.len()));
-        self.eye.revoked.push(Revoked { what: what.clone(), asked: self.wires.now, answered: None, span });
+        let asked = self.wires.now;
+        let until = self.store.latest_time(asked) + span + ASKED_WITHIN;
+        self.eye.revoked.push(Revoked { what: what.clone(), asked, answered: None, span, until });
         let awake = self.place_of(run).and_then(|place| self.cores[place].process.as_ref());
         if awake.is_some_and(|core| core.asleep.is_none()) {
             self.feed_core(run, Input::Revoke(key, what, span));

@@ -30,7 +30,7 @@ impl World {
             .tabs
             .iter()
             .flat_map(|tab| tab.places.iter().map(|place| (tab.number, place)))
-            .filter(|(_, place)| place.room == room && place.wish == Wish::In)
+            .filter(|(tab, place)| place.room == room && place.wish == Wish::In && !self.is_kept_out(*tab))
             .map(|(tab, place)| {
                 let rows =
                     place.list.iter().enumerate().filter_map(|(user, row)| Some((user, row.as_ref()?)));
@@ -68,8 +68,16 @@ impl World {
         }
     }
 
+    /// Whether the user of a tab may still be kept out by an operator.
+    fn is_kept_out(&self, tab: usize) -> bool {
+        self.eye.may_be_kept_out(&self.names.users[self.tabs[tab].user], self.store_time())
+    }
+
     /// Who wants in is in, and shown to itself.
     fn tab_at_rest(&mut self, tab: usize) {
+        if self.is_kept_out(tab) {
+            return;
+        }
         for place in 0..self.tabs[tab].places.len() {
             let this = &self.tabs[tab].places[place];
             let user = self.tabs[tab].user;

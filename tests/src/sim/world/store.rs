@@ -37,6 +37,8 @@ pub(super) struct StoreHouse {
     pub(super) store: MemoryStore,
     chance: Chance,
     skew_ms: i64,
+    /// The latest that its clock said before it was set back.
+    latest: StoreTime,
     pub(super) troubles: Troubles,
     /// Cores whose connection to the store is lost with what was under way, until it is mended.
     pub(super) losing: BTreeMap<usize, Mono>,
@@ -56,6 +58,7 @@ impl StoreHouse {
             store: MemoryStore::new(settings, StoreTime(START_MS)),
             chance: chance(plan.seed, Purpose::Store, 0),
             skew_ms: 0,
+            latest: StoreTime::default(),
             troubles: Troubles::default(),
             losing: BTreeMap::new(),
             tails: Vec::new(),
@@ -72,8 +75,14 @@ impl StoreHouse {
         StoreTime((START_MS + millis(now.0)).saturating_add_signed(self.skew_ms))
     }
 
-    pub(super) fn step(&mut self, by_ms: i64) {
+    pub(super) fn step(&mut self, by_ms: i64, now: Mono) {
+        self.latest = self.latest_time(now);
         self.skew_ms += by_ms;
+    }
+
+    /// The latest that its clock ever said: nobody takes it to be later.
+    pub(super) fn latest_time(&self, now: Mono) -> StoreTime {
+        self.latest.max(self.time(now))
     }
 
     pub(super) fn suffer(&mut self, upheaval: Upheaval, now: Mono) {

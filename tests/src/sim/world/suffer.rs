@@ -5,6 +5,7 @@ use std::time::Duration;
 use presence_core::store::memory::{Lost, Upheaval};
 use presence_core::store::shard_of;
 use presence_edge::protocol::{ClientMessage, JoinMessage, Since};
+use presence_model::hold::CLOCK_STEP_MAX;
 use presence_model::id::Generation;
 use presence_model::lease::Shard;
 use presence_model::link::Token;
@@ -155,8 +156,12 @@ impl World {
         if by_ms < 0 {
             self.let_epochs_fall();
         }
-        self.store.step(by_ms);
+        self.store.step(by_ms, now);
         self.eye.clock_stepped(by_ms, (now, self.store.writes_at(now)));
+        let by = Duration::from_millis(u64::try_from(by_ms).unwrap_or(0));
+        if by <= CLOCK_STEP_MAX {
+            self.ledger.hasten_forgotten(by);
+        }
     }
 
     fn let_epochs_fall(&mut self) {

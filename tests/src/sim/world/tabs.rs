@@ -15,6 +15,7 @@ use super::{AtEdge, AtTab, Event, OfTab, World};
 use crate::sim::agenda::Pipe;
 use crate::sim::chance::Chance;
 use crate::sim::guarantee::Guarantee;
+use crate::sim::ledger::Who;
 use crate::sim::network::Node;
 use crate::sim::nodes::Socket;
 use crate::sim::place::{Place, Wish};
@@ -311,7 +312,7 @@ impl World {
                 format!("tab{tab} is told that u{} is put out of r{}, which nobody asked for", who.1, who.0);
             self.breach(Guarantee::G12, what);
         }
-        if reason == "token_revoked" && !self.eye.was_revoked_for(&self.names.users[who.1]) {
+        if reason == "token_revoked" && !self.was_revoked_for(who) {
             let what =
                 format!("tab{tab} is told that its token in r{} is revoked, which nobody asked for", who.0);
             self.breach(Guarantee::G12, what);
@@ -333,6 +334,13 @@ impl World {
             }
             _ => self.stay_out(tab, place, PUT_OUT_FOR),
         }
+    }
+
+    /// Whether somebody asked for the end of a token that this user had for that room.
+    fn was_revoked_for(&self, (room, user): Who) -> bool {
+        let (room, user) = (&self.names.rooms[room], &self.names.users[user]);
+        let mut own = self.tokens.iter().filter(|claims| claims.user == *user && claims.room == *room);
+        own.any(|claims| self.eye.may_be_revoked(user, &claims.token))
     }
 
     fn failed(&mut self, tab: usize, place: usize, frame: &Value) {

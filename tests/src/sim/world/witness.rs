@@ -336,10 +336,7 @@ impl World {
                 let said = self.eye.goodbyes.contains_key(&(who, session.clone()));
                 let stands = self.is_in(who, session, transition.connection);
                 let guarantee = if stands { Guarantee::G2 } else { Guarantee::G8 };
-                // An edge says goodbye for those whose token is revoked, also to a core that has not heard of it.
-                let was_revoked = self.rests_on_revoked(transition);
-                (!said && !was_revoked)
-                    .then(|| (guarantee, "ends as left, but nobody said goodbye".to_owned()))
+                (!said).then(|| (guarantee, "ends as left, but nobody said goodbye".to_owned()))
             }
             RemovalReason::Evicted => {
                 let asked = self.eye.evictions.contains_key(&who);
@@ -359,7 +356,7 @@ impl World {
                 early.then(|| (Guarantee::G2, "ends with a token that is in force".to_owned()))
             }
             RemovalReason::TokenRevoked => {
-                let asked = self.rests_on_revoked(transition);
+                let asked = self.rests_on_revoked(room, transition);
                 (!asked).then(|| (Guarantee::G2, "ends as revoked, but nobody asked for that".to_owned()))
             }
             RemovalReason::RegionLost => {
@@ -378,10 +375,15 @@ impl World {
         }
     }
 
-    /// Whether somebody asked for the end of what a session rests on.
-    fn rests_on_revoked(&self, transition: &Transition) -> bool {
+    /// Whether somebody asked for the end of what a session rests on: as its record says, or as its edge has taken from
+    /// it, which the record has yet to say.
+    fn rests_on_revoked(&self, room: usize, transition: &Transition) -> bool {
         let held = self.ledger.leases.get(&transition.lease);
-        held.is_some_and(|held| self.eye.may_be_revoked(&self.names.users[held.who.1], &held.rests_on))
+        let rests_on = held.map(|held| (&self.names.users[held.who.1], &held.rests_on));
+        let shown = self.eye.shown(transition.connection, room).iter();
+        let shown =
+            shown.filter_map(|token| self.tokens.get(*token)).map(|claims| (&claims.user, &claims.token));
+        rests_on.into_iter().chain(shown).any(|(user, token)| self.eye.may_be_revoked(user, token))
     }
 
     /// A session ends for silence: its lease has run out, in true time, and not in a hold.
