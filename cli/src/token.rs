@@ -26,8 +26,17 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
 fn signed(args: &TokenArgs, issuer: &Issuer, ends: StoreTime) -> anyhow::Result<String> {
     let user = UserId::new(&args.user)?;
     let Some(room) = &args.room else {
+        if args.rooms.len() > 1 && args.rooms.iter().any(String::is_empty) {
+            // Easily typed by a comma too many.
+            return Err(Mistake(
+                "--rooms has an empty prefix, which stands for all rooms: give it alone".into(),
+            )
+            .into());
+        }
+        let (subject, scopes) = (user.as_str().into(), args.scope.clone());
         let rooms = args.rooms.iter().map(Into::into).collect();
-        let grant = ScopedGrant { subject: user.as_str().into(), scopes: args.scope.clone(), rooms, ends };
+        let token_id = args.id.clone().map(Into::into);
+        let grant = ScopedGrant { subject, scopes, rooms, ends, token_id };
         return Ok(issuer.sign_scoped(&grant));
     };
     let action = match args.act {

@@ -31,6 +31,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// How long everything may take to end after the drain.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// How long reading files may take to end after that.
+const READERS_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks for a store that is not there yet: an orchestrator starts both at once.
 const STORE_AGAIN: Duration = Duration::from_secs(2);
 
@@ -60,7 +62,10 @@ fn main() -> ExitCode {
     if let Err(bad) = telemetry::install(&flags.logs, &Clock::system()) {
         return refuse(&bad);
     }
-    match runtime.block_on(run(checked, &flags)) {
+    let ended = runtime.block_on(run(checked, &flags));
+    // A file system that hangs holds up whoever reads, and is not waited for.
+    runtime.shutdown_timeout(READERS_WITHIN);
+    match ended {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -124,7 +129,8 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     };
     let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, access, shutdown };
     let running = start(settings, deps).await?;
-    if let Some(file) = &flags.config.config {
+    // What is no file, such as a pipe, was read once.
+    if let Some(file) = flags.config.config.as_ref().filter(|file| file.is_file()) {
         let (flags, handle, runtime) = (flags.clone(), running.handle.clone(), Handle::current());
         let settings = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
             let configuration = flags.check(std::env::vars_os())?.configuration;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use presence_model::change::TransitionKind;
+use presence_model::hold::HoldCause;
 use presence_model::reason::RemovalReason;
 use presence_runtime::telemetry::Metrics;
 use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
 
 use crate::access::AccessRefusals;
 use crate::driver::{AuditNote, Finding, Shed};
-use crate::store::{Command, StoreFault};
+use crate::store::{Command, CommitOutcome, NotApplied, Outcome, StoreFault};
 
 const STORE_SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
 
@@ -22,6 +23,9 @@ pub struct CoreMetrics {
     audit_pages: IntCounter,
     audit_findings: IntCounterVec,
     oldest_overdue: Gauge,
+    renewals: [IntCounter; 3],
+    commits: IntCounterVec,
+    holds: IntCounterVec,
     shed: IntCounterVec,
     /// Callers that were refused.
     pub(crate) access: Arc<AccessRefusals>,
@@ -66,7 +70,32 @@ impl CoreMetrics {
         for (reason, _) in Shed::default().by_reason() {
             let _ = shed.with_label_values(&[reason]);
         }
+        metrics.build_info("core");
+        let renewals = metrics.counter_vec(
+            "presence_core_renewals_total",
+            "Renewals of leases by what became of them",
+            &["outcome"],
+        );
+        let commits = metrics.counter_vec(
+            "presence_core_commits_total",
+            "Commits to rosters by what became of them; of what was not applied, changes",
+            &["outcome"],
+        );
+        for outcome in COMMITS {
+            let _ = commits.with_label_values(&[outcome]);
+        }
+        let holds = metrics.counter_vec(
+            "presence_core_store_holds_total",
+            "Holds of shards that this core began, in which nobody ends by silence",
+            &["cause"],
+        );
+        for cause in HoldCause::ALL {
+            let _ = holds.with_label_values(&[cause.as_str()]);
+        }
         Self {
+            renewals: RENEWALS.map(|outcome| renewals.with_label_values(&[outcome])),
+            commits,
+            holds,
             access: Arc::new(AccessRefusals::new(metrics)),
             shed,
             transitions,
@@ -105,6 +134,33 @@ impl CoreMetrics {
         self.transitions.with_label_values(&[kind.as_str(), reason_of(kind)]).inc();
     }
 
+    /// What became of renewals, commits and turns. `renewed`: how many leases were to be renewed.
+    pub(crate) fn store_did(&self, renewed: usize, answer: &Result<Outcome, StoreFault>) {
+        let [accepted, unknown, failed] = &self.renewals;
+        match answer {
+            Ok(Outcome::Renewed { unknown: lost, .. }) => {
+                accepted.inc_by(renewed.saturating_sub(lost.len()) as u64);
+                unknown.inc_by(lost.len() as u64);
+            }
+            Ok(Outcome::Commit(CommitOutcome::Applied { refused, .. })) => {
+                self.commits.with_label_values(&["applied"]).inc();
+                for (_, why) in refused {
+                    self.commits.with_label_values(&[not_applied(*why)]).inc();
+                }
+            }
+            Ok(Outcome::Commit(CommitOutcome::Epoch { .. })) => {
+                self.commits.with_label_values(&["epoch"]).inc();
+            }
+            Ok(Outcome::Turn(turn)) => {
+                if let Some(hold) = turn.hold.filter(|_| turn.new_hold) {
+                    self.holds.with_label_values(&[hold.cause.as_str()]).inc();
+                }
+            }
+            Ok(_) => {}
+            Err(_) => failed.inc_by(renewed as u64),
+        }
+    }
+
     pub(crate) fn store_answered(&self, op: &'static str, took: Duration, fault: Option<&StoreFault>) {
         let outcome = match fault {
             None => "ok",
@@ -115,6 +171,19 @@ impl CoreMetrics {
             Some(StoreFault::ReadOnly) => "read_only",
         };
         self.store_seconds.with_label_values(&[op, outcome]).observe(took.as_secs_f64());
+    }
+}
+
+/// What becomes of renewals.
+const RENEWALS: [&str; 3] = ["accepted", "unknown", "failed"];
+/// What becomes of commits, and why changes of them are not applied.
+const COMMITS: [&str; 5] = ["applied", "epoch", "changed", "guard", "lease_exists"];
+
+fn not_applied(why: NotApplied) -> &'static str {
+    match why {
+        NotApplied::Changed => "changed",
+        NotApplied::Guard => "guard",
+        NotApplied::LeaseExists => "lease_exists",
     }
 }
 

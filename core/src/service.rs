@@ -76,7 +76,8 @@ impl Api {
     async fn is_over(&self, caller: &Caller) -> ServiceError {
         let left = |shown: &Shown| {
             let now = self.handle.store_time(self.guard.clock.now())?;
-            let is_good = self.handle.revoked().judge_bearer(shown.user.as_ref(), &shown.token, now).is_ok();
+            let user = shown.user();
+            let is_good = self.handle.revoked().judge_bearer(user.as_ref(), &shown.token, now).is_ok();
             Some(if is_good { shown.token.ends.since(now) } else { Duration::ZERO })
         };
         caller.over(&self.guard.access, left).await

@@ -53,7 +53,7 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
         Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("name", Kind::Text, "\"core-1\""),
-        Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]"),
+        Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]").secret(),
         Setting::new("jwks_ca", Kind::Text, "\"/etc/presence/ca.pem\""),
         Setting::new("audience", Kind::Text, "\"presence\""),
         Setting::new("peers", Kind::Text, "\"/etc/presence/peers.toml\""),

@@ -274,18 +274,22 @@ pub enum Command {
         /// The core that sees it.
         core: u64,
     },
-    /// The link broke as a dead process breaks it. Ignored if a higher number is known. Answer:
+    /// The link broke as a dead process breaks it. Ignored if a higher number, or another name, is known. Answer:
     /// [`Outcome::Done`].
     Unlink {
         /// The edge.
         edge: Incarnation,
+        /// Under which name.
+        name: EdgeName,
         /// The link.
         link: LinkNumber,
     },
-    /// The edge said goodbye, or nothing of it is left. Answer: [`Outcome::Done`].
+    /// The edge said goodbye, or nothing of it is left. Ignored as above. Answer: [`Outcome::Done`].
     Forget {
         /// The edge.
         edge: Incarnation,
+        /// Under which name.
+        name: EdgeName,
         /// The link.
         link: LinkNumber,
     },

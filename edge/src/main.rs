@@ -24,6 +24,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// How long everything may take to end after the drain.
 const END_WITHIN: Duration = Duration::from_secs(5);
+/// How long reading files may take to end after that.
+const READERS_WITHIN: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let flags: Flags = parse_or_exit();
@@ -44,7 +46,13 @@ fn main() -> ExitCode {
         return refuse(&bad);
     }
     let run = run(checked, &flags);
-    match tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(run)) {
+    let ended = tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| {
+        let ended = runtime.block_on(run);
+        // A file system that hangs holds up whoever reads, and is not waited for.
+        runtime.shutdown_timeout(READERS_WITHIN);
+        ended
+    });
+    match ended {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -103,7 +111,8 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     let reading = clock.clone();
     let deps = Deps { clock, network, metrics, tls, verifier, shutdown, extra: None, observer: None };
     let running = start(settings, deps)?;
-    if let Some(file) = &flags.config.config {
+    // What is no file, such as a pipe, was read once.
+    if let Some(file) = flags.config.config.as_ref().filter(|file| file.is_file()) {
         let (flags, limiter) = (flags.clone(), running.limiter.clone());
         let settings = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
             let configuration = flags.check(std::env::vars_os())?.configuration;

@@ -47,6 +47,7 @@ pub(crate) struct EdgeMetrics {
 impl EdgeMetrics {
     /// Registers them; every series shows 0 from the start.
     pub(crate) fn new(metrics: &Metrics) -> (Self, Accepts) {
+        metrics.build_info("edge");
         let accepts = metrics.counter_vec(
             "presence_edge_accepts_total",
             "Transports by what became of them",

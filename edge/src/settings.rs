@@ -48,7 +48,7 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("core", Kind::List(&CORE), "[\"http://127.0.0.1:4701\"]"),
         Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("edge", Kind::Text, "\"edge-1\""),
-        Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]"),
+        Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]").secret(),
         Setting::new("jwks_ca", Kind::Text, "\"/etc/presence/ca.pem\""),
         Setting::new("audience", Kind::Text, "\"presence\""),
         Setting::new("origins", Kind::List(&Kind::Text), "[\"https://app.example\"]"),

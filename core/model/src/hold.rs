@@ -51,6 +51,9 @@ pub enum HoldCause {
 }
 
 impl HoldCause {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::SweepGap, Self::StoreChanged, Self::ClockStep];
+
     /// The word of stores and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

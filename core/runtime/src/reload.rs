@@ -19,6 +19,9 @@ pub enum Unread {
     /// It is longer than anything good.
     #[error("has more than {0} bytes")]
     TooLarge(u64),
+    /// Whoever reads it may wait for ever, or never come to its end.
+    #[error("is no regular file")]
+    NoFile,
 }
 
 /// What is made of the contents of some files.
@@ -74,8 +77,13 @@ impl<R: Reload> Files<R> {
     ) -> Result<Self, R::Fault> {
         let seen = read_all::<R>(&paths).await?;
         let reload = make(&seen)?;
+        Ok(Self::from_read(paths, seen, reload))
+    }
+
+    /// Follows what was read, and taken over, before.
+    pub fn from_read(paths: Vec<PathBuf>, seen: Vec<Vec<u8>>, reload: R) -> Self {
         reload.announce(&paths);
-        Ok(Self { paths, seen, fault_seen: None, reload })
+        Self { paths, seen, fault_seen: None, reload }
     }
 
     /// What follows them.
@@ -156,10 +164,15 @@ impl Display for Shown<'_> {
 /// # Errors
 /// [`Unread`].
 pub fn read_now(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Unread> {
-    if std::fs::metadata(path).map_err(Unread::Unreadable)?.len() > bytes_max {
-        return Err(Unread::TooLarge(bytes_max));
-    }
+    fits(&std::fs::metadata(path).map_err(Unread::Unreadable)?, bytes_max)?;
     std::fs::read(path).map_err(Unread::Unreadable)
+}
+
+fn fits(metadata: &std::fs::Metadata, bytes_max: u64) -> Result<(), Unread> {
+    if !metadata.is_file() {
+        return Err(Unread::NoFile);
+    }
+    if metadata.len() > bytes_max { Err(Unread::TooLarge(bytes_max)) } else { Ok(()) }
 }
 
 async fn read_all<R: Reload>(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, R::Fault> {
@@ -170,9 +183,23 @@ async fn read_all<R: Reload>(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, R::Fault
     Ok(contents)
 }
 
-async fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Unread> {
-    if tokio::fs::metadata(path).await.map_err(Unread::Unreadable)?.len() > bytes_max {
-        return Err(Unread::TooLarge(bytes_max));
-    }
+/// Reads a file once.
+pub(crate) async fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Unread> {
+    fits(&tokio::fs::metadata(path).await.map_err(Unread::Unreadable)?, bytes_max)?;
     tokio::fs::read(path).await.map_err(Unread::Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever reads these waits for ever, or never comes to their end.
+    #[tokio::test]
+    async fn what_is_no_regular_file_is_not_read() {
+        for path in ["/dev/zero", "/dev/tty", "/"] {
+            let path = Path::new(path);
+            assert!(matches!(read_now(path, 10), Err(Unread::NoFile)), "{path:?}");
+            assert!(matches!(read(path, 10).await, Err(Unread::NoFile)), "{path:?}");
+        }
+    }
 }

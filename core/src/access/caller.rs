@@ -10,6 +10,7 @@ use presence_proto::status::ServiceError;
 use presence_runtime::clock::Clock;
 use presence_runtime::tls::PeerNames;
 use presence_runtime::tokens::Scope;
+use smol_str::SmolStr;
 
 use super::peers::{Grant, Named};
 use super::refusals::{AccessRefusal, AccessRefusals};
@@ -70,10 +71,18 @@ pub enum Credentials {
 /// A token that was good when it was shown.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// Its subject, if a user may be called that.
-    pub user: Option<UserId>,
+    /// Its subject.
+    pub subject: SmolStr,
     /// Its end and what could revoke it.
     pub token: TokenRef,
+}
+
+impl Shown {
+    /// The user that it would speak for, if one may be called that.
+    #[must_use]
+    pub fn user(&self) -> Option<UserId> {
+        UserId::new(&self.subject).ok()
+    }
 }
 
 /// One caller with its request. Whatever it asks for goes by here. Cheap to clone.
@@ -151,6 +160,21 @@ impl Caller {
         Err(self.refused(refusal, &format!("{edge} of {region}")).into())
     }
 
+    /// That it links a run of an edge that is known under another name.
+    pub(crate) fn links_another(&self, edge: &EdgeName) {
+        let _ = self.refused(AccessRefusal::Edge, &format!("a run of another edge than {edge}"));
+    }
+
+    /// Who it is, for the log: the subject of its token, or the names in its certificate.
+    #[must_use]
+    pub fn who(&self) -> String {
+        match &*self.credentials {
+            Credentials::Token(_, shown) => format!("token of {:?}", shown.subject),
+            Credentials::Certificate(_) => format!("certificate of {:?}", self.origin.names()),
+            Credentials::Unasked => "nobody was asked".to_owned(),
+        }
+    }
+
     /// Waits until it may go on no longer: its token has ended or was revoked, or the table has taken something of it
     /// away. What a stream of it then ends with.
     ///
@@ -181,7 +205,7 @@ impl Caller {
     }
 
     fn refused(&self, refusal: AccessRefusal, asked: &str) -> AccessRefusal {
-        self.refusals.note(refusal, &self.origin, asked, self.clock.now());
+        self.refusals.note(refusal, (&self.origin, &self.who()), asked, self.clock.now());
         refusal
     }
 

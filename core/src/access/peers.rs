@@ -57,7 +57,28 @@ impl Grant {
     }
 }
 
+impl Grant {
+    /// Whether others together have each of its scopes in each of its rooms.
+    fn is_within(&self, others: &[Self]) -> bool {
+        let is_covered =
+            |scope, prefix: &SmolStr| others.iter().any(|other| other.covers(scope, prefix.as_str()));
+        self.scopes.iter().all(|scope| self.rooms.iter().all(|prefix| is_covered(*scope, prefix)))
+    }
+}
+
 impl EdgeRule {
+    /// Whether others together have each of its names in each of its regions.
+    fn is_within(&self, others: &[Self]) -> bool {
+        let is_covered = |name: &SmolStr, region: &RegionId| {
+            let of_region = others.iter().filter(|other| other.regions.contains(region));
+            of_region.flat_map(|other| &other.names).any(|other| match other.strip_suffix('*') {
+                Some(head) => name.starts_with(head),
+                None => other == name,
+            })
+        };
+        self.names.iter().all(|name| self.regions.iter().all(|region| is_covered(name, region)))
+    }
+
     /// Whether an edge of that name may link for that region.
     #[must_use]
     pub fn permits(&self, edge: &EdgeName, region: &RegionId) -> bool {
@@ -75,11 +96,11 @@ impl EdgeRule {
 }
 
 impl Named {
-    /// Whether nothing is lost from this to another one.
+    /// Whether nothing is lost from this to another one, however either is written.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
-        self.edges.iter().all(|rule| other.edges.contains(rule))
-            && self.grants.iter().all(|grant| other.grants.contains(grant))
+        self.edges.iter().all(|rule| rule.is_within(&other.edges))
+            && self.grants.iter().all(|grant| grant.is_within(&other.grants))
     }
 }
 
@@ -135,6 +156,10 @@ impl Peers {
         }
         for (place, service) in raw.service.into_iter().enumerate() {
             reader.service(place, service);
+        }
+        if reader.peers.0.is_empty() && reader.mistakes.is_empty() {
+            // A file that is just being written is empty as well, and would cut everybody off.
+            reader.mistakes.push("names nobody: give an [[edge]] or a [[service]]".to_owned());
         }
         if reader.peers.0.len() > PEERS_MAX {
             reader.mistakes.push(format!("there are more than {PEERS_MAX} certificates"));

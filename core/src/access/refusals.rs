@@ -96,12 +96,12 @@ impl AccessRefusals {
     }
 
     /// A caller was refused what it asked for: a room, a prefix, an edge; empty if that is only the method.
-    pub fn note(&self, refusal: AccessRefusal, origin: &Origin, asked: &str, now: Mono) {
+    pub fn note(&self, refusal: AccessRefusal, (origin, who): (&Origin, &str), asked: &str, now: Mono) {
         if let Some(unsaid) = self.count(refusal, 1, now) {
             let (reason, peer, method) = (refusal.as_str(), origin.address(), origin.method());
             tracing::warn!(
                 target: "presence::access",
-                reason, peer, certificate = ?origin.names(), method, asked = ?asked, unsaid,
+                reason, peer, who, certificate = ?origin.names(), method, asked = ?asked, unsaid,
                 "a caller is refused"
             );
         }

@@ -140,11 +140,11 @@ impl Driver {
             *serial += 1;
             known.asking = Some((*serial, known.wish));
             known.write_at = None;
-            let (edge, link) = (*edge, known.link);
+            let (edge, name, link) = (*edge, known.name.clone(), known.link);
             let command = match known.wish {
-                Wish::Linked => Command::Link { edge, name: known.name.clone(), link, core },
-                Wish::Broken => Command::Unlink { edge, link },
-                Wish::Gone => Command::Forget { edge, link },
+                Wish::Linked => Command::Link { edge, name, link, core },
+                Wish::Broken => Command::Unlink { edge, name, link },
+                Wish::Gone => Command::Forget { edge, name, link },
             };
             commands.push((command, Pending::Registration(edge, *serial)));
         }
@@ -237,7 +237,8 @@ impl Driver {
     /// A link that is open here is marked broken: a remnant of an older one, or of data that came back.
     fn mark_linked(&mut self, state: &EdgeState, link: LinkNumber) {
         if link == state.link {
-            self.ask(Command::Forget { edge: state.edge, link }, Pending::Unheeded);
+            let (edge, name) = (state.edge, state.name.clone());
+            self.ask(Command::Forget { edge, name, link }, Pending::Unheeded);
         }
         self.write_again(state.edge, self.now);
     }
@@ -247,7 +248,8 @@ impl Driver {
     fn lose(&mut self, state: &EdgeState, broken_since: StoreTime) {
         let (edge, link) = (state.edge, state.link);
         if state.leases == Some(0) {
-            return self.ask(Command::Forget { edge, link }, Pending::Unheeded);
+            let name = state.name.clone();
+            return self.ask(Command::Forget { edge, name, link }, Pending::Unheeded);
         }
         let ttl = self.settings.timings.lease_ttl_min;
         for shard in self.sweep.shards() {

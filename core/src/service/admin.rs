@@ -44,7 +44,7 @@ impl v1::admin_service_server::AdminService for AdminApi {
         let Answer::Evicted { sessions } = self.0.evict(&caller, room.clone(), user.clone()).await? else {
             return Err(ServiceError::Internal.into());
         };
-        tracing::info!(%room, %user, sessions, "an operator put a user out");
+        tracing::info!(%room, %user, sessions, by = caller.who(), "an operator put a user out");
         Ok(Response::new(v1::EvictResponse { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
     }
 
@@ -57,7 +57,7 @@ impl v1::admin_service_server::AdminService for AdminApi {
         let Answer::Revoked { until } = self.0.revoke(&caller, what.clone(), span).await? else {
             return Err(ServiceError::Internal.into());
         };
-        tracing::info!(%what, until_ms = until.0, "an operator revoked what tokens rest on");
+        tracing::info!(%what, until_ms = until.0, by = caller.who(), "an operator revoked what tokens rest on");
         Ok(Response::new(v1::RevokeResponse { until_ms: until.0 }))
     }
 
@@ -73,7 +73,7 @@ impl v1::admin_service_server::AdminService for AdminApi {
             return Err(ServiceError::Internal.into());
         };
         if run.is_none() {
-            tracing::info!(edge = %name, "an operator sends an edge away");
+            tracing::info!(edge = %name, by = caller.who(), "an operator sends an edge away");
         }
         let told = |(edge, sessions): (Incarnation, usize)| v1::EdgeDrain {
             incarnation: edge.0,

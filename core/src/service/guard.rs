@@ -8,7 +8,6 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use presence_model::id::UserId;
 use presence_proto::status::ServiceError;
 use presence_runtime::clock::Clock;
 use presence_runtime::rpc::PeerAddress;
@@ -96,7 +95,7 @@ impl Guard {
             self.credentials(request.headers(), &origin.names)?
         };
         let credentials = credentials.map_err(|refusal| {
-            self.refusals.note(refusal, &origin, "", self.clock.now());
+            self.refusals.note(refusal, (&origin, ""), "", self.clock.now());
             ServiceError::from(refusal)
         })?;
         let admitted = Caller::admit(origin, credentials, (Arc::clone(&self.refusals), self.clock.clone()));
@@ -119,8 +118,8 @@ impl Guard {
         let judged = judged.and_then(|scoped| {
             scoped.judge_time(now, TOKEN_LEEWAY)?;
             let Scoped { subject, scopes, rooms, token, .. } = scoped;
-            let shown = Shown { user: UserId::new(subject).ok(), token };
-            self.handle.revoked().judge_bearer(shown.user.as_ref(), &shown.token, now)?;
+            let shown = Shown { subject, token };
+            self.handle.revoked().judge_bearer(shown.user().as_ref(), &shown.token, now)?;
             Ok(Credentials::Token(Grant { scopes, rooms }, shown))
         });
         Ok(match judged {

@@ -66,8 +66,11 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
         let events = link.take_events().expect("taken once");
         let over = CancellationToken::new();
         let (end, why) = oneshot::channel();
-        let api = self.0.clone();
+        let (api, linking) = (self.0.clone(), caller.clone());
         let events = ReceiverStream::new(events).inspect(move |event| {
+            if let LinkEvent::Close(CloseReason::Foreign) = event {
+                linking.links_another(&edge);
+            }
             if let LinkEvent::Close(CloseReason::Region) = event
                 && let Some(unsaid) = api.says(Saying::Region)
             {

@@ -216,6 +216,8 @@ impl DriverTask {
                 let verb = verb(&command);
                 let turned =
                     if let StoreCommand::Turn { shard, .. } = &command { Some(*shard) } else { None };
+                let renewed =
+                    if let StoreCommand::Renew { leases, .. } = &command { leases.len() } else { 0 };
                 let (clock, metrics) = (self.clock.clone(), Arc::clone(&self.metrics));
                 let store_log = Arc::clone(&self.store_log);
                 let reply = self.store.execute(command);
@@ -223,6 +225,7 @@ impl DriverTask {
                     let reply = reply.await;
                     let now = clock.now();
                     metrics.store_answered(verb, now.since(started), reply.as_ref().err());
+                    metrics.store_did(renewed, &reply);
                     store_log.note(verb, reply.as_ref().err(), now);
                     store_log.note_turn(turned, &reply, now);
                     (op, reply)

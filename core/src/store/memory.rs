@@ -198,12 +198,12 @@ impl Data {
                 Ok(Outcome::Turn(state.turn(ask, now, rng)))
             }
             Command::Link { edge, name, link, core } => Ok(self.link(edge, (name, core), link, now)),
-            Command::Unlink { edge, link } => {
-                self.unlink(edge, link, now);
+            Command::Unlink { edge, name, link } => {
+                self.unlink(edge, &name, link, now);
                 Ok(Outcome::Done)
             }
-            Command::Forget { edge, link } => {
-                self.forget_edge(edge, link);
+            Command::Forget { edge, name, link } => {
+                self.forget_edge(edge, &name, link);
                 Ok(Outcome::Done)
             }
             Command::DrainEdge { name, edge } => {

@@ -159,8 +159,8 @@ impl Inner {
             }
             turn @ Command::Turn { .. } => self.turn(turn).await,
             Command::Link { edge, name, link, core } => self.link(edge, link, (name, core)).await,
-            Command::Unlink { edge, link } => self.unlink(edge, link).await,
-            Command::Forget { edge, link } => self.forget(edge, link).await,
+            Command::Unlink { edge, name, link } => self.unlink(edge, &name, link).await,
+            Command::Forget { edge, name, link } => self.forget(edge, &name, link).await,
             Command::DrainEdge { name, edge } => self.drain_edge(&name, edge).await,
             Command::Edges => self.edges().await,
             Command::History { roster, after, count } => self.history(roster, after, count).await,

@@ -231,6 +231,13 @@ impl Hub {
         };
         session.updating = None;
         let lease = session.lease();
+        // If yet another token came meanwhile, that one is to be judged.
+        let before = if session.unsaid.token { None } else { session.taken.take() };
+        if let Some(before) = before.filter(|_| is_of_tokens(outcome)) {
+            // The session rests on the one that it came with.
+            (stay.token, stay.rests_on) = *before;
+            stay.warn_at = Some(warn_at(stay.rests_on.ends, store_time));
+        }
         match outcome {
             Ok(token_ends) => {
                 if let Some(ends) = token_ends {
@@ -438,6 +445,14 @@ impl Hub {
             self.leave_room(stay.room, stay.showing, cx.now);
         }
     }
+}
+
+/// Whether a core does not take the token that came with an update.
+fn is_of_tokens<T>(outcome: Result<T, LinkRefusal>) -> bool {
+    matches!(
+        outcome,
+        Err(LinkRefusal::Unauthorized | LinkRefusal::Forbidden | LinkRefusal::Refused(Refusal::TokenEnded))
+    )
 }
 
 /// For people who read close frames.

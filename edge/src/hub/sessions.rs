@@ -210,10 +210,11 @@ impl Hub {
         if stay.token == token {
             return;
         }
-        stay.token = token;
+        let token = std::mem::replace(&mut stay.token, token);
         stay.warn_at = Some(warn_at(rests_on.ends, store_time));
-        stay.rests_on = rests_on;
+        let rested_on = std::mem::replace(&mut stay.rests_on, rests_on);
         if let Some(session) = stay.session.as_deref_mut() {
+            session.taken.get_or_insert_with(|| Box::new((token, rested_on)));
             session.unsaid.token = true;
         }
     }

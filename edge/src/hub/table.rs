@@ -113,6 +113,8 @@ pub(super) struct Session {
     /// The update under way: one at a time, later ones wait in `unsaid`.
     pub(super) updating: Option<RequestId>,
     pub(super) unsaid: Unsaid,
+    /// The token that a core took last, while a fresh one is not answered.
+    pub(super) taken: Option<Box<(Token, TokenRef)>>,
     /// What was said of it lately, and when the last of that was: a store that loses its latest commits is
     /// told again.
     pub(super) said: (Unsaid, Mono),
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn a_joined_connection_is_small() {
         let bytes = size_of::<Conn>() + size_of::<Stay>() + size_of::<Session>() + size_of::<Slot>();
-        assert!(bytes <= 656, "{bytes} bytes beside token, ids and state");
+        assert!(bytes <= 664, "{bytes} bytes beside token, ids and state");
     }
 
     #[test]

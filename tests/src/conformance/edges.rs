@@ -5,16 +5,21 @@ use presence_model::id::{EdgeName, Incarnation, LinkNumber};
 
 use super::bench::{Bench, CORE, EDGE};
 
+/// What the bench calls it.
+fn name() -> EdgeName {
+    EdgeName::new("edge").expect("a good name")
+}
+
 fn unlink(link: u64) -> Command {
-    Command::Unlink { edge: EDGE, link: LinkNumber(link) }
+    Command::Unlink { edge: EDGE, name: name(), link: LinkNumber(link) }
 }
 
 fn drain(edge: Option<Incarnation>) -> Command {
-    Command::DrainEdge { name: EdgeName::new("edge").expect("a good name"), edge }
+    Command::DrainEdge { name: name(), edge }
 }
 
 fn forget(link: u64) -> Command {
-    Command::Forget { edge: EDGE, link: LinkNumber(link) }
+    Command::Forget { edge: EDGE, name: name(), link: LinkNumber(link) }
 }
 
 /// An edge is known by its newest link.
@@ -43,8 +48,11 @@ pub async fn a_run_of_an_edge_has_one_name(bench: &Bench) -> anyhow::Result<()> 
     };
     assert!(is_accepted(named("edge", 2)).await?);
     assert!(!is_accepted(named("other", 3)).await?);
+    let (edge, other, link) = (EDGE, EdgeName::new("other")?, LinkNumber(9));
+    bench.done(Command::Unlink { edge, name: other.clone(), link }).await?;
+    bench.done(Command::Forget { edge, name: other, link }).await?;
     let state = bench.edge(EDGE).await?.expect("linked");
-    assert_eq!((state.name.as_str(), state.link), ("edge", LinkNumber(2)));
+    assert_eq!((state.name.as_str(), state.link, state.broken_since), ("edge", LinkNumber(2), None));
     assert!(is_accepted(named("edge", 3)).await?);
     bench.done(forget(3)).await?;
     assert!(is_accepted(named("other", 1)).await?, "nobody has it any more");

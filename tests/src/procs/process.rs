@@ -103,8 +103,13 @@ impl Keys {
     /// When a name is out of bounds.
     pub fn service_token(&self, scopes: &[Scope], rooms: &[&str], ttl: Duration) -> anyhow::Result<String> {
         let rooms = rooms.iter().map(|prefix| (*prefix).into()).collect();
-        let grant =
-            ScopedGrant { subject: "a-service".into(), scopes: scopes.to_vec(), rooms, ends: now() + ttl };
+        let grant = ScopedGrant {
+            subject: "a-service".into(),
+            scopes: scopes.to_vec(),
+            rooms,
+            ends: now() + ttl,
+            token_id: None,
+        };
         Ok(kept::token(self.issuer.sign_scoped(&grant)))
     }
 }

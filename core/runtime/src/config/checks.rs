@@ -7,6 +7,7 @@ use presence_model::timing::{Timings, TimingsGiven};
 
 use super::loader::Loader;
 use super::mistake::{Mistake, Mistakes};
+use super::render::without_user;
 use crate::exposure::Exposed;
 use crate::telemetry::LogFlags;
 use crate::tokens::{KeySet, KeySource};
@@ -110,7 +111,7 @@ impl<'l, 'a> Checks<'l, 'a> {
             Ok(url) => return Some(url),
             Err(bad) => bad.to_string(),
         };
-        self.wrong(path, format!("{text:?}"), wrong);
+        self.wrong(path, format!("{:?}", without_user(text)), wrong);
         None
     }
 

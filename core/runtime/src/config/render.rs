@@ -23,8 +23,7 @@ fn hide(table: &mut toml::Table, setting: &Setting, path: &str) {
     match path.split_once('.') {
         None => {
             if let Some(value) = table.get_mut(path) {
-                let url = value.as_str().filter(|_| matches!(setting.kind, Kind::Url(_)));
-                *value = url.map_or_else(|| HIDDEN.to_owned(), without_user).into();
+                *value = hidden(setting.kind, value);
             }
         }
         Some((head, rest)) => {
@@ -35,8 +34,20 @@ fn hide(table: &mut toml::Table, setting: &Setting, path: &str) {
     }
 }
 
+/// Of texts that may be addresses, and of lists of them, only user and password are.
+fn hidden(kind: Kind, value: &toml::Value) -> toml::Value {
+    match (kind, value) {
+        (Kind::Url(_), toml::Value::String(url)) => without_user(url).into(),
+        (Kind::List(_), toml::Value::Array(urls)) => {
+            let urls = urls.iter().filter_map(toml::Value::as_str).map(without_user);
+            urls.collect::<Vec<_>>().into()
+        }
+        _ => HIDDEN.into(),
+    }
+}
+
 /// Without what stands before the last `@`, wherever that is: a password may hold what ends an authority.
-fn without_user(url: &str) -> String {
+pub(super) fn without_user(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     match rest.rfind('@') {
         Some(at) => format!("{scheme}://{HIDDEN}{}", &rest[at..]),
@@ -55,6 +66,8 @@ mod tests {
             ("redis://host:6379/1", "redis://host:6379/1"),
             ("redis://user:secret@host/1", "redis://(hidden)@host/1"),
             ("rediss://:se@cret@host?x=1", "rediss://(hidden)@host?x=1"),
+            ("keys/jwks.json", "keys/jwks.json"),
+            ("https://me:pw@id.example/keys", "https://(hidden)@id.example/keys"),
             ("redis://user:se/cr?e#t@host", "redis://(hidden)@host"),
         ] {
             assert_eq!(without_user(url), shown);

@@ -5,6 +5,8 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
 };
 
+use crate::release::VERSION;
+
 /// Metrics of one process part; clones share them.
 ///
 /// Names are written out in full (`presence_core_sessions`). Registering a name twice, or one that is not
@@ -67,6 +69,12 @@ impl Metrics {
     #[must_use]
     pub fn histogram_vec(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
         self.keep(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
+    }
+
+    /// `presence_<component>_build_info{version}`, which is 1: what runs where, and since when another version does.
+    pub fn build_info(&self, component: &str) {
+        let name = format!("presence_{component}_build_info");
+        self.gauge_vec(&name, "1: this version runs", &["version"]).with_label_values(&[VERSION]).set(1);
     }
 
     /// Shows what was made elsewhere.

@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::provider;
 use crate::clock::Clock;
-use crate::limits::{TLS_CHAIN_MAX, TLS_FILE_BYTES_MAX};
+use crate::limits::{NUMERIC_DATE_MAX, TLS_CHAIN_MAX, TLS_FILE_BYTES_MAX};
 use crate::reload::{Unread, read_now};
 
 /// A certificate and its key, both PEM.
@@ -38,7 +38,12 @@ pub struct Moment(pub i64);
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = Duration::from_secs(u64::try_from(self.0).unwrap_or(0));
+        let since = u64::try_from(self.0).unwrap_or(0);
+        // Of no certificate; and of no year that is written with four digits.
+        if since > NUMERIC_DATE_MAX {
+            return f.write_str("never");
+        }
+        let since = Duration::from_secs(since);
         fmt::Display::fmt(&humantime::format_rfc3339_seconds(UNIX_EPOCH + since), f)
     }
 }
@@ -195,4 +200,22 @@ fn now(role: Role, path: &Path) -> Result<Vec<u8>, BadFile> {
 
 pub(super) fn unread_file(role: Role, path: &Path, unread: Unread) -> BadFile {
     BadFile { role, path: path.to_owned(), fault: unread.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_date_and_that_of_no_certificate_is_never() {
+        for (moment, shown) in [
+            (-1, "1970-01-01T00:00:00Z"),
+            (0, "1970-01-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, "never"),
+            (i64::MAX, "never"),
+        ] {
+            assert_eq!(Moment(moment).to_string(), shown);
+        }
+    }
 }

@@ -15,7 +15,7 @@ use super::verify::Verifier;
 use crate::clock::Clock;
 use crate::limits::{JWKS_BYTES_MAX, JWKS_FETCH_AGAIN, JWKS_START_WITHIN};
 use crate::network::Network;
-use crate::reload::{Files, Reload, Shown, Unread, read_now};
+use crate::reload::{Files, Reload, Shown, Unread, read, read_now};
 use crate::shutdown::Shutdown;
 use crate::tls::{BadFile, ClientFiles, ClientTls, Protocol};
 
@@ -117,7 +117,7 @@ impl KeySources {
         let mut parts = Vec::new();
         for source in sources {
             let part = match source {
-                KeySource::File(path) => read_soon(path).await,
+                KeySource::File(path) => read(path, JWKS_BYTES_MAX).await.map_err(KeysError::from),
                 KeySource::Url(url) => fetch_at_start(url, network, clock).await,
             };
             parts.push(part.map_err(bad(source))?);
@@ -135,9 +135,9 @@ impl KeySources {
         for (place, (source, seen)) in sources.iter().zip(parts).enumerate() {
             match source {
                 KeySource::File(path) => {
+                    // What was read above counts as seen: it may have changed since.
                     let part = FilePart { place, ring: ring.clone() };
-                    let file = Files::open(vec![path.clone()], |_| Ok(part)).await;
-                    files.push(file.map_err(bad(source))?);
+                    files.push(Files::from_read(vec![path.clone()], vec![seen], part));
                 }
                 KeySource::Url(url) => {
                     ring.announce(url);
@@ -182,14 +182,6 @@ pub async fn network_of(
     Ok(network.with_tls(ClientTls::open_followed(files, Protocol::Http1, (clock, shutdown)).await?))
 }
 
-async fn read_soon(path: &Path) -> Result<Vec<u8>, KeysError> {
-    let metadata = tokio::fs::metadata(path).await.map_err(KeysError::Unreadable)?;
-    if metadata.len() > JWKS_BYTES_MAX {
-        return Err(KeysError::TooLarge);
-    }
-    tokio::fs::read(path).await.map_err(KeysError::Unreadable)
-}
-
 async fn fetch_at_start(url: &KeyUrl, network: &Network, clock: &Clock) -> Result<Vec<u8>, KeysError> {
     let end = clock.now() + JWKS_START_WITHIN;
     loop {
@@ -208,6 +200,7 @@ impl From<Unread> for KeysError {
         match unread {
             Unread::Unreadable(error) => Self::Unreadable(error),
             Unread::TooLarge(_) => Self::TooLarge,
+            Unread::NoFile => Self::NoFile,
         }
     }
 }

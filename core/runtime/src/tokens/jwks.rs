@@ -25,6 +25,9 @@ pub enum KeysError {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[source] std::io::Error),
+    /// Whoever reads it may wait for ever.
+    #[error("is no regular file")]
+    NoFile,
     /// It was not fetched.
     #[error(transparent)]
     Unfetched(#[from] FetchFault),
@@ -212,16 +215,33 @@ fn algorithm_of(raw: &RawKey) -> Result<Option<Algorithm>, KeyFault> {
     // Other algorithms of the same kind of key are somebody else's; those of another kind are a mistake.
     let (algorithm, name, others): (_, _, &[&str]) = match (raw.kty.as_str(), raw.crv.as_deref()) {
         ("OKP", Some("Ed25519")) => (Algorithm::EdDSA, "EdDSA", &[]),
-        ("EC", Some("P-256")) => (Algorithm::ES256, "ES256", &["ECDH-ES"]),
-        ("RSA", None) => {
-            (Algorithm::RS256, "RS256", &["RS384", "RS512", "PS256", "PS384", "PS512", "RSA-OAEP", "RSA1_5"])
+        ("EC", Some("P-256")) => {
+            (Algorithm::ES256, "ES256", &["ECDH-ES", "ECDH-ES+A128KW", "ECDH-ES+A192KW", "ECDH-ES+A256KW"])
         }
+        ("RSA", None) => (
+            Algorithm::RS256,
+            "RS256",
+            &[
+                "RS384",
+                "RS512",
+                "PS256",
+                "PS384",
+                "PS512",
+                "RSA-OAEP",
+                "RSA-OAEP-256",
+                "RSA-OAEP-384",
+                "RSA-OAEP-512",
+                "RSA1_5",
+            ],
+        ),
         ("oct", None) => (Algorithm::HS256, "HS256", &["HS384", "HS512", "A128KW", "A256KW", "dir"]),
         _ => return Ok(None),
     };
     match raw.alg.as_deref() {
         None => Ok(Some(algorithm)),
         Some(alg) if alg == name => Ok(Some(algorithm)),
+        // The same by its newer name (RFC 9864).
+        Some("Ed25519") if algorithm == Algorithm::EdDSA => Ok(Some(algorithm)),
         Some(alg) if others.contains(&alg) => Ok(None),
         Some(_) => Err(KeyFault::WrongAlgorithm),
     }

@@ -69,6 +69,8 @@ pub struct ScopedGrant {
     pub rooms: Vec<SmolStr>,
     /// Its end; rounded down to whole seconds.
     pub ends: StoreTime,
+    /// Its own id, by which it can be revoked alone.
+    pub token_id: Option<SmolStr>,
 }
 
 /// The payload. A claim given twice is an error of the reader; what makes a client's token makes no service's.
@@ -151,6 +153,7 @@ impl Issuer {
             rooms: &grant.rooms,
             aud: self.audience(),
             exp: grant.ends.0 / 1000,
+            jti: grant.token_id.as_deref(),
         })
     }
 }
@@ -162,6 +165,8 @@ struct SignedScoped<'a> {
     rooms: &'a [SmolStr],
     aud: &'a str,
     exp: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jti: Option<&'a str>,
 }
 
 #[cfg(test)]
@@ -196,8 +201,10 @@ mod tests {
             scopes: vec![Scope::Read, Scope::Admin],
             rooms: vec!["team-a:".into(), "team-b:".into()],
             ends: StoreTime(2_000_000_000_000),
+            token_id: Some("billing-7".into()),
         };
         let read = verifier.verify_scoped(&issuer.sign_scoped(&grant)).unwrap();
+        assert_eq!(read.token.token_id, "billing-7");
         assert_eq!((read.subject, read.scopes, read.rooms), (grant.subject, grant.scopes, grant.rooms));
         assert_eq!((read.token.ends, read.not_before), (grant.ends, None));
     }

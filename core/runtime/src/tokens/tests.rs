@@ -409,6 +409,33 @@ async fn what_is_bad_at_start_is_told_with_its_place() {
 }
 
 #[tokio::test]
+async fn a_file_that_changes_while_an_address_is_waited_for_is_taken_over() {
+    let places = Places::set(keys(1).jwks(), keys(2).jwks()).await;
+    places.answer(503, "");
+    let (clock, hand) = crate::clock::Clock::manual();
+    let opening = places.open(&clock);
+    let meanwhile = async {
+        while places.asked() == 0 {
+            tokio::task::yield_now().await;
+        }
+        std::fs::write(places.file(), keys(3).jwks()).unwrap();
+        places.answer(200, keys(2).jwks());
+        while places.asked() == 1 {
+            hand.advance(std::time::Duration::from_millis(100));
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    let (opened, ()) = tokio::join!(opening, meanwhile);
+    let sources = opened.unwrap();
+    let verifier = sources.verifier();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let task = tokio::spawn(sources.follow(clock, stop.clone()));
+    until(&hand, &verifier, &[2, 3]).await;
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test]
 async fn an_address_that_does_not_answer_is_waited_for_at_start_and_then_told() {
     let places = Places::set(keys(1).jwks(), keys(2).jwks()).await;
     places.answer(503, "");

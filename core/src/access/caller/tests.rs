@@ -37,7 +37,7 @@ fn certificate(name: &str) -> Credentials {
 fn token(scopes: &[Scope]) -> Credentials {
     let token = TokenRef { ends: StoreTime(10_000), key_id: "k".into(), token_id: "".into() };
     let grant = Grant { scopes: scopes.to_vec(), rooms: vec!["team-a:".into()] };
-    Credentials::Token(grant, Shown { user: None, token })
+    Credentials::Token(grant, Shown { subject: "a".into(), token })
 }
 
 fn admit(need: Need, credentials: Credentials) -> Result<Caller, AccessRefusal> {

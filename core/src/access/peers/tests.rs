@@ -77,6 +77,28 @@ fn scopes_of_one_entry_are_not_for_the_rooms_of_another() {
 }
 
 #[test]
+fn what_is_written_another_way_or_with_more_takes_nothing_away() {
+    let named = |names: &str, scopes: &str, rooms: &str| {
+        let text = format!(
+            "[[edge]]\ncertificate = \"c\"\nnames = [{names}]\nregions = [\"eu\"]\n\
+             [[service]]\ncertificate = \"c\"\nscopes = [{scopes}]\nrooms = [{rooms}]\n"
+        );
+        Peers::parse(&text).unwrap().named(&PeerNames::from_iter(["c"])).unwrap()
+    };
+    let before = named(r#""e-1", "e-2""#, r#""presence.read", "presence.admin""#, r#""team-a:", "team-b:""#);
+    for (names, scopes, rooms, is_within) in [
+        (r#""e-2", "e-1""#, r#""presence.admin", "presence.read""#, r#""team-b:", "team-a:""#, true),
+        (r#""e-*""#, r#""presence.read", "presence.admin", "presence.feed""#, r#""team-""#, true),
+        (r#""e-1""#, r#""presence.read", "presence.admin""#, r#""team-a:", "team-b:""#, false),
+        (r#""e-1", "e-2""#, r#""presence.read""#, r#""team-a:", "team-b:""#, false),
+        (r#""e-1", "e-2""#, r#""presence.read", "presence.admin""#, r#""team-a:""#, false),
+        (r#""e-1", "e-2""#, r#""presence.read", "presence.admin""#, r#""team-a:x", "team-b:""#, false),
+    ] {
+        assert_eq!(before.is_within(&named(names, scopes, rooms)), is_within, "{names} {scopes} {rooms}");
+    }
+}
+
+#[test]
 fn every_mistake_is_told_at_once() {
     let bad = r#"
         [[edge]]
@@ -102,6 +124,8 @@ fn every_mistake_is_told_at_once() {
         ("[[edges]]", "unknown field"),
         ("[[edge]]\ncertificate = 7", "line 2"),
         ("\u{0}", "line 1"),
+        ("", "names nobody"),
+        ("# being written", "names nobody"),
     ] {
         let fault = Peers::parse(text).unwrap_err().to_string();
         assert!(fault.contains(part), "{text}: {fault}");
@@ -139,8 +163,12 @@ async fn a_new_table_is_taken_over_and_a_bad_one_is_not() {
     assert!(matches!(file.look().await, Looked::Kept(_)));
     assert_eq!(*peers.borrow(), before);
     std::fs::write(&path, "").unwrap();
+    assert!(matches!(file.look().await, Looked::Kept(_)), "it is being written");
+    assert_eq!(*peers.borrow(), before);
+    let other = TABLE.replace("eu-west", "us-east");
+    std::fs::write(&path, &other).unwrap();
     assert!(matches!(file.look().await, Looked::Replaced));
-    assert_eq!(**peers.borrow(), Peers::default());
+    assert_eq!(**peers.borrow(), Peers::parse(&other).unwrap());
 }
 
 proptest! {

@@ -52,8 +52,9 @@ impl Data {
         Outcome::Linked { accepted, now }
     }
 
-    pub(super) fn unlink(&mut self, edge: Incarnation, link: LinkNumber, now: StoreTime) {
-        if let Some(known) = self.edges.get_mut(&edge).filter(|known| known.link <= link) {
+    pub(super) fn unlink(&mut self, edge: Incarnation, name: &EdgeName, link: LinkNumber, now: StoreTime) {
+        let known = self.edges.get_mut(&edge).filter(|known| known.link <= link && known.name == *name);
+        if let Some(known) = known {
             let was_broken = known.broken_since.filter(|_| known.link == link);
             known.link = link;
             known.heard = now;
@@ -61,8 +62,8 @@ impl Data {
         }
     }
 
-    pub(super) fn forget_edge(&mut self, edge: Incarnation, link: LinkNumber) {
-        if self.edges.get(&edge).is_some_and(|known| known.link <= link) {
+    pub(super) fn forget_edge(&mut self, edge: Incarnation, name: &EdgeName, link: LinkNumber) {
+        if self.edges.get(&edge).is_some_and(|known| known.link <= link && known.name == *name) {
             self.edges.remove(&edge);
         }
     }

@@ -45,8 +45,7 @@ impl Inner {
         link: LinkNumber,
         (name, core): (EdgeName, u64),
     ) -> Result<Outcome, StoreFault> {
-        let mut arguments = note_arguments("link", edge, link);
-        arguments.text(name.as_str());
+        let mut arguments = note_arguments("link", (edge, &name), link);
         arguments.hex(core);
         let (now, accepted) = self.note(arguments).await?;
         if accepted {
@@ -55,13 +54,23 @@ impl Inner {
         Ok(Outcome::Linked { accepted, now })
     }
 
-    pub(super) async fn unlink(&self, edge: Incarnation, link: LinkNumber) -> Result<Outcome, StoreFault> {
-        self.note(note_arguments("unlink", edge, link)).await?;
+    pub(super) async fn unlink(
+        &self,
+        edge: Incarnation,
+        name: &EdgeName,
+        link: LinkNumber,
+    ) -> Result<Outcome, StoreFault> {
+        self.note(note_arguments("unlink", (edge, name), link)).await?;
         Ok(Outcome::Done)
     }
 
-    pub(super) async fn forget(&self, edge: Incarnation, link: LinkNumber) -> Result<Outcome, StoreFault> {
-        let (_, accepted) = self.note(note_arguments("forget", edge, link)).await?;
+    pub(super) async fn forget(
+        &self,
+        edge: Incarnation,
+        name: &EdgeName,
+        link: LinkNumber,
+    ) -> Result<Outcome, StoreFault> {
+        let (_, accepted) = self.note(note_arguments("forget", (edge, name), link)).await?;
         if accepted {
             self.in_every_shard(edge, link, "remove").await?;
         }
@@ -120,7 +129,7 @@ impl Inner {
             if is_asked_for || is_unheard {
                 let leases = self.count_leases(state.edge).await?;
                 if is_unheard && leases == 0 {
-                    self.forget(state.edge, state.link).await?;
+                    self.forget(state.edge, &state.name, state.link).await?;
                     continue;
                 }
                 state.leases = is_asked_for.then_some(leases);
@@ -147,11 +156,12 @@ impl Inner {
     }
 }
 
-fn note_arguments(verb: &str, edge: Incarnation, link: LinkNumber) -> Arguments {
+fn note_arguments(verb: &str, (edge, name): (Incarnation, &EdgeName), link: LinkNumber) -> Arguments {
     let mut arguments = Arguments::default();
     arguments.text(verb);
     arguments.hex(edge.0);
     arguments.hex(link.0);
+    arguments.text(name.as_str());
     arguments
 }
 

@@ -64,11 +64,20 @@ impl Inner {
         let key = self.keys.revoked();
         let mut reader = Reader::new(self.read(&self.lanes.loads, &REVOKED, &key, arguments).await?)?;
         let (now, news) = (reader.time()?, reader.number()?);
-        let mut revocations = Vec::new();
+        let (mut revocations, mut read, mut unread) = (Vec::new(), 0, 0);
         while !reader.is_done() {
-            revocations.push((parse(&reader.text()?)?, reader.time()?));
+            let (text, until) = (reader.text()?, reader.time()?);
+            read += 1;
+            match parse(&text) {
+                Ok(what) => revocations.push((what, until)),
+                Err(_) => unread += 1,
+            }
         }
-        let more = revocations.len() > count;
+        if unread > 0 {
+            // Of a later version, or written by hand: it must not hide the others.
+            tracing::warn!(unread, "revocations that this core cannot read have no effect here");
+        }
+        let more = read > count;
         revocations.truncate(count);
         Ok(Outcome::Revoked { now, news, revocations, more })
     }

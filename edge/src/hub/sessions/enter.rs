@@ -126,6 +126,7 @@ impl Hub {
             standing: Standing::Joining { request, old: None },
             updating: None,
             unsaid: Unsaid::default(),
+            taken: None,
             said: (Unsaid::default(), Mono::default()),
         };
         if watch {

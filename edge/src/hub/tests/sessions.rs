@@ -364,6 +364,37 @@ fn a_token_is_replaced_in_place_by_one_of_the_same_subject_only() {
     assert_eq!(world.closed(key), None);
 }
 
+/// A core may not know the key of a token that an edge knows.
+#[test]
+fn a_fresh_token_that_a_core_does_not_take_leaves_the_session_with_the_one_it_came_with() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    let offer = |world: &mut World, token: &str| {
+        world.up.clear();
+        world.say(key, "ann", &format!(r#"{{"t":"token","room":"r","token":"{token}"}}"#));
+        world.up.iter().find_map(|up| match up {
+            LinkUp::Update { request, token: Some(_), .. } => Some(*request),
+            _ => None,
+        })
+    };
+    let request = offer(&mut world, "ann-2").unwrap();
+    // Another one comes before the answer: it is judged by itself.
+    assert_eq!(offer(&mut world, "ann-3"), None);
+    world.down(LinkDown::Done { request, outcome: Err(LinkRefusal::Unauthorized) });
+    let second = world.up.iter().find_map(|up| match up {
+        LinkUp::Update { request, token: Some(token), .. } => Some((*request, token.clone())),
+        _ => None,
+    });
+    let (second, token) = second.unwrap();
+    assert_eq!(token, Token("ann-3".into()));
+    world.down(LinkDown::Done { request: second, outcome: Err(LinkRefusal::Forbidden) });
+    let codes: Vec<_> = world.frames(key).iter().map(|frame| frame["code"].clone()).collect();
+    assert_eq!(codes, ["unauthorized", "forbidden"]);
+    world.down(LinkDown::EndLease { lease: lease(1), reason: RemovalReason::LeaseExpired });
+    assert_eq!(world.take_join().token, Token("ann-1".into()), "it is joined again with what is good");
+    assert_eq!(world.closed(key), None);
+}
+
 #[test]
 fn watching_ends_with_its_token() {
     let mut world = World::linked();

@@ -1,6 +1,6 @@
 -- The note of one edge: which core sees it, or since when nobody does. KEYS[1] is the hash of all edges.
 --
--- ARGV: "link", "unlink" or "forget", edge, link number, name, core; or "drain", edge or nothing for all of
+-- ARGV: "link", "unlink" or "forget", edge, link number, name and, to link, core; or "drain", edge or nothing for all of
 -- that name, nothing, name; or "list".
 -- Answer: {now, "1" if accepted}; to "list" {now, then each edge and its note}.
 -- A note is JSON: name, link, core, heard and, if it is broken, broken, and if it is to go, drain; times as
@@ -35,8 +35,8 @@ end
 local text = redis.call('HGET', KEYS[1], edge)
 local known = text and note_of(text)
 local accepted = not known or known.link <= link
--- A run of an edge has one name: whoever links it under another is not that edge.
-if verb == 'link' and known and known.name ~= ARGV[4] then accepted = false end
+-- A run of an edge has one name: whoever speaks for it under another is not that edge.
+if known and known.name ~= ARGV[4] then accepted = false end
 
 local function write(note)
   redis.call('HSET', KEYS[1], edge, cjson.encode(note))
