@@ -171,7 +171,11 @@ async fn join(peer: &mut Peer, token: &str) -> anyhow::Result<Outcome> {
 }
 
 fn link_code(refusal: TokenRefusal) -> v1::RefusalCode {
-    if refusal.is_forbidden() { v1::RefusalCode::Forbidden } else { v1::RefusalCode::Unauthorized }
+    match refusal {
+        TokenRefusal::Expired => v1::RefusalCode::TokenEnded,
+        refusal if refusal.is_forbidden() => v1::RefusalCode::Forbidden,
+        _ => v1::RefusalCode::Unauthorized,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -201,8 +201,8 @@ impl Hub {
         }
     }
 
-    /// Why a token that was taken is not taken any more: it has ended, or, before that, it or its key was taken back,
-    /// of which the core may hear before this edge does.
+    /// Why a token that was taken is not taken any more: it or its key was taken back, of which the core may hear before
+    /// this edge does. Of one that has ended only a core of an earlier release says no more than this.
     fn why_unauthorized(&self, key: ConnKey, room: RoomKey, now: Mono) -> RemovalReason {
         let stay = self.conns.get(key).and_then(|conn| conn.stay(room));
         let (ends, store_time) = (stay.map(|stay| stay.rests_on.ends), self.link.store_time(now));

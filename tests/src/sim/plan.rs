@@ -44,8 +44,18 @@ impl Plan {
     /// The plan of a seed.
     #[must_use]
     pub fn draw(seed: u64, span: Duration) -> Self {
+        Self::drawn(seed, span, true)
+    }
+
+    /// The same without revocations.
+    #[must_use]
+    pub fn draw_unrevoked(seed: u64, span: Duration) -> Self {
+        Self::drawn(seed, span, false)
+    }
+
+    fn drawn(seed: u64, span: Duration, revokes: bool) -> Self {
         let shape = Shape::draw(seed);
-        let faults = Drawing::new(seed, &shape).faults(span);
+        let faults = Drawing::new(seed, &shape, revokes).faults(span);
         Self { seed, shape, span, faults, mutant: None }
     }
 

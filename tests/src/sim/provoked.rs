@@ -1,4 +1,4 @@
-//! Nights written by hand: what random mixing does not reach, or seldom, is provoked. The seed still decides how
+//! Nights written by hand, and one kind that is drawn from less: what random mixing does not reach, or seldom, is provoked. The seed still decides how
 //! long everything takes, who dials which edge and whose turn it is.
 
 use std::fmt;
@@ -10,6 +10,8 @@ use super::shape::Shape;
 
 /// Everybody is in by then.
 const IN: u64 = 12_000;
+/// How long a night lasts that is drawn.
+const UNREVOKED: Duration = Duration::from_secs(600);
 
 macro_rules! provoked {
     ($($(#[doc = $about:literal])+ $name:ident = $word:literal;)+) => {
@@ -60,6 +62,8 @@ provoked! {
     /// Users, tokens and keys are revoked: of who is in, in grace and out of reach; then the store is emptied, and all
     /// cores and edges start again.
     Revoked = "revoked";
+    /// Everything is drawn but revocations: more of all else meets.
+    Unrevoked = "drawn, nothing is revoked";
     /// What an edge says is heard twice, and what it gave up, and got back, is among it.
     SaidTwice = "said twice";
 }
@@ -94,6 +98,7 @@ impl Provoked {
             Self::Storm => Plan::of(seed, shape, &storm()),
             Self::SlowReaders => Plan::of(seed, shape, &slow_readers(people)),
             Self::Revoked => Plan::of(seed, shape, &revoked()),
+            Self::Unrevoked => Plan::draw_unrevoked(seed, UNREVOKED),
             Self::SaidTwice => Plan::of(seed, shape, &said_twice(people)),
         }
     }

@@ -8,6 +8,7 @@ use presence_model::member;
 use presence_model::profile::State;
 use presence_model::reason::LeaveReason;
 use presence_model::record::EdgeRef;
+use presence_model::refusal::Refusal;
 use presence_runtime::json::is_read_everywhere;
 use rand::Rng as _;
 
@@ -89,6 +90,10 @@ impl Driver {
     pub(super) fn refuse_token(&mut self, link: LinkKey, refusal: TokenRefusal) -> LinkRefusal {
         if let Some(edge) = self.links.edge(link) {
             self.out.push(Effect::TokenRefused(edge.name, refusal));
+        }
+        // A session whose token has ended is told so, and not that somebody took it back.
+        if refusal == TokenRefusal::Expired {
+            return LinkRefusal::Refused(Refusal::TokenEnded);
         }
         if refusal.is_forbidden() { LinkRefusal::Forbidden } else { LinkRefusal::Unauthorized }
     }

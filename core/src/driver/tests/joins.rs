@@ -68,7 +68,7 @@ fn tokens_that_do_not_fit_are_refused() {
     let edge = world.edge(0);
     let (up, now) = (world.join_up("ann", 1), world.store_now());
     let request = world.send_join_until(edge, "ann", up, now);
-    assert_eq!(world.joined(edge, request), Err(LinkRefusal::Unauthorized), "ended");
+    assert_eq!(world.joined(edge, request), Err(LinkRefusal::Refused(Refusal::TokenEnded)), "ended");
 
     let mut up = world.join_up("ann", 1);
     up.room = super::world::room("another");

@@ -88,15 +88,19 @@ const KINDS: [(u32, Kind); 39] = [
     (1, Kind::Cores(|core, span| Fault::DrainCore { core, span })),
 ];
 
+/// Where revocations are in that.
+const REVOCATIONS: std::ops::Range<usize> = 34..37;
+
 pub(super) struct Drawing<'a> {
     shape: &'a Shape,
     timings: Timings,
     chance: Chance,
+    revokes: bool,
 }
 
 impl<'a> Drawing<'a> {
-    pub(super) fn new(seed: u64, shape: &'a Shape) -> Self {
-        Self { timings: shape.timings(), shape, chance: chance(seed, Purpose::Plan, 0) }
+    pub(super) fn new(seed: u64, shape: &'a Shape, revokes: bool) -> Self {
+        Self { timings: shape.timings(), shape, chance: chance(seed, Purpose::Plan, 0), revokes }
     }
 
     pub(super) fn faults(&mut self, whole: Duration) -> Vec<Planned> {
@@ -122,7 +126,10 @@ impl<'a> Drawing<'a> {
 
     fn mix(&mut self) -> Vec<(u32, Kind)> {
         let mut mix = vec![(1, KINDS[0].1), (1, KINDS[6].1)];
-        for (weight, kind) in KINDS {
+        let revokes = self.revokes;
+        let kinds =
+            KINDS.into_iter().enumerate().filter(|(place, _)| revokes || !REVOCATIONS.contains(place));
+        for (_, (weight, kind)) in kinds {
             if self.chance.random_bool(0.45) {
                 mix.push((weight * self.chance.random_range(1..=6), kind));
             }
