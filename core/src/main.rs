@@ -9,17 +9,17 @@ use anyhow::Context as _;
 use presence_core::access::{Access, PeersFile};
 use presence_core::limits::LAYOUT_REFRESH;
 use presence_core::settings::{Checked, Flags, GRPC, LIVE_SETTINGS, Settings, keys};
+use presence_core::shell::Handle as CoreHandle;
 use presence_core::start::{Deps, start};
 use presence_core::store::LeaseStore;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore, Upheaval};
 use presence_core::store::redis::{RedisRefusal, RedisSettings, RedisStore};
 use presence_runtime::clock::Clock;
 use presence_runtime::command_line::{parse_or_exit, refuse};
-use presence_runtime::config::{LiveSettings, render};
+use presence_runtime::config::{LiveSettings, Mistakes, render};
 use presence_runtime::descriptors::{self, Budget};
 use presence_runtime::exit;
 use presence_runtime::network::Network;
-use presence_runtime::reload::Files;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{Protocol, ServerTls};
@@ -129,19 +129,8 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     };
     let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, access, shutdown };
     let running = start(settings, deps).await?;
-    // What is no file, such as a pipe, was read once.
-    if let Some(file) = flags.config.config.as_ref().filter(|file| file.is_file()) {
-        let (flags, handle, runtime) = (flags.clone(), running.handle.clone(), Handle::current());
-        let settings = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
-            let configuration = flags.check(std::env::vars_os())?.configuration;
-            let (handle, limits) = (handle.clone(), configuration.arrival_limits());
-            // If the core is gone, nobody arrives.
-            runtime.spawn(async move { handle.limit_arrivals(limits).await.ok() });
-            Ok(render(&keys(), &configuration))
-        });
-        let files = Files::open(vec![file.clone()], |_| Ok(settings)).await.map_err(anyhow::Error::msg)?;
-        followed.spawn("settings", files.follow(reading, followed.token()));
-    }
+    let live = live_settings(flags, &rendered, running.handle.clone());
+    live.follow(flags.config.config.as_deref(), (&reading, &followed)).await.map_err(anyhow::Error::msg)?;
     tracing::info!(grpc = %running.grpc, admin = running.admin.map(tracing::field::display), "the core accepts");
     if flags.json {
         let admin = running.admin.map(|address| address.to_string());
@@ -150,6 +139,22 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     running.finished(END_WITHIN).await?;
     tracing::info!("the core has ended");
     Ok(misfit.get().map_or(ExitCode::SUCCESS, refuse))
+}
+
+/// What takes effect without a restart.
+fn live_settings(
+    flags: &Flags,
+    rendered: &str,
+    core: CoreHandle,
+) -> LiveSettings<impl FnMut() -> Result<String, Mistakes> + Send + 'static> {
+    let (flags, runtime) = (flags.clone(), Handle::current());
+    LiveSettings::new(&LIVE_SETTINGS, rendered, move || {
+        let configuration = flags.check(std::env::vars_os())?.configuration;
+        let (core, limits) = (core.clone(), configuration.arrival_limits());
+        // If the core is gone, nobody arrives.
+        runtime.spawn(async move { core.limit_arrivals(limits).await.ok() });
+        Ok(render(&keys(), &configuration))
+    })
 }
 
 /// Whom this core lets in.

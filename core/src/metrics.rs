@@ -71,29 +71,9 @@ impl CoreMetrics {
             let _ = shed.with_label_values(&[reason]);
         }
         metrics.build_info("core");
-        let renewals = metrics.counter_vec(
-            "presence_core_renewals_total",
-            "Renewals of leases by what became of them",
-            &["outcome"],
-        );
-        let commits = metrics.counter_vec(
-            "presence_core_commits_total",
-            "Commits to rosters by what became of them; of what was not applied, changes",
-            &["outcome"],
-        );
-        for outcome in COMMITS {
-            let _ = commits.with_label_values(&[outcome]);
-        }
-        let holds = metrics.counter_vec(
-            "presence_core_store_holds_total",
-            "Holds of shards that this core began, in which nobody ends by silence",
-            &["cause"],
-        );
-        for cause in HoldCause::ALL {
-            let _ = holds.with_label_values(&[cause.as_str()]);
-        }
+        let (renewals, commits, holds) = of_store(metrics);
         Self {
-            renewals: RENEWALS.map(|outcome| renewals.with_label_values(&[outcome])),
+            renewals,
             commits,
             holds,
             access: Arc::new(AccessRefusals::new(metrics)),
@@ -172,6 +152,32 @@ impl CoreMetrics {
         };
         self.store_seconds.with_label_values(&[op, outcome]).observe(took.as_secs_f64());
     }
+}
+
+/// What becomes of renewals and commits, and the holds that begin.
+fn of_store(metrics: &Metrics) -> ([IntCounter; 3], IntCounterVec, IntCounterVec) {
+    let renewals = metrics.counter_vec(
+        "presence_core_renewals_total",
+        "Renewals of leases by what became of them",
+        &["outcome"],
+    );
+    let commits = metrics.counter_vec(
+        "presence_core_commits_total",
+        "Commits to rosters by what became of them; of what was not applied, changes",
+        &["outcome"],
+    );
+    for outcome in COMMITS {
+        let _ = commits.with_label_values(&[outcome]);
+    }
+    let holds = metrics.counter_vec(
+        "presence_core_store_holds_total",
+        "Holds of shards that this core began, in which nobody ends by silence",
+        &["cause"],
+    );
+    for cause in HoldCause::ALL {
+        let _ = holds.with_label_values(&[cause.as_str()]);
+    }
+    (RENEWALS.map(|outcome| renewals.with_label_values(&[outcome])), commits, holds)
 }
 
 /// What becomes of renewals.

@@ -13,7 +13,6 @@ use presence_runtime::config::{LiveSettings, render};
 use presence_runtime::descriptors;
 use presence_runtime::exit;
 use presence_runtime::network::Network;
-use presence_runtime::reload::Files;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
@@ -111,17 +110,13 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     let reading = clock.clone();
     let deps = Deps { clock, network, metrics, tls, verifier, shutdown, extra: None, observer: None };
     let running = start(settings, deps)?;
-    // What is no file, such as a pipe, was read once.
-    if let Some(file) = flags.config.config.as_ref().filter(|file| file.is_file()) {
-        let (flags, limiter) = (flags.clone(), running.limiter.clone());
-        let settings = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
-            let configuration = flags.check(std::env::vars_os())?.configuration;
-            limiter.set(configuration.admission_limits());
-            Ok(render(&keys(), &configuration))
-        });
-        let files = Files::open(vec![file.clone()], |_| Ok(settings)).await.map_err(anyhow::Error::msg)?;
-        followed.spawn("settings", files.follow(reading, followed.token()));
-    }
+    let (file, again, limiter) = (flags.config.config.as_deref(), flags.clone(), running.limiter.clone());
+    let live = LiveSettings::new(&LIVE_SETTINGS, &rendered, move || {
+        let configuration = again.check(std::env::vars_os())?.configuration;
+        limiter.set(configuration.admission_limits());
+        Ok(render(&keys(), &configuration))
+    });
+    live.follow(file, (&reading, &followed)).await.map_err(anyhow::Error::msg)?;
     tracing::info!(listen = %running.listen, admin = running.admin.map(tracing::field::display), "the edge accepts");
     if flags.json && running.linked().await {
         let _ = print(&addresses(scheme, &running));

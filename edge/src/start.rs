@@ -71,6 +71,13 @@ pub struct Limiter {
 }
 
 impl Limiter {
+    fn new(limits: AdmissionLimits, metrics: &Metrics, seed: u64) -> Self {
+        let connections_max = metrics.gauge("presence_edge_connections_max", "WebSockets this edge takes");
+        let this = Self { admission: Arc::new(Admission::new(limits, seed)), connections_max };
+        this.set(limits);
+        this
+    }
+
     /// These are the limits from now on, but for [`AdmissionLimits::arriving`], which stays. Who is in stays.
     pub fn set(&self, limits: AdmissionLimits) {
         self.admission.set_limits(limits);
@@ -144,17 +151,14 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
         shutdown: shutdown.clone(),
         linked,
     };
-    let admission = Arc::new(Admission::new(settings.limits, chance.next_u64()));
-    let connections_max = metrics.gauge("presence_edge_connections_max", "WebSockets this edge takes");
-    let limiter = Limiter { admission: Arc::clone(&admission), connections_max };
-    limiter.set(settings.limits);
+    let limiter = Limiter::new(settings.limits, &metrics, chance.next_u64());
     let http = Arc::new(Http {
         shared: Arc::new(Shared { clock: clock.clone(), verifier, inbox }),
         door: Door::new(("edge", "WebSocket"), tls, &metrics, clock.clone()),
         origins: settings.origins,
         extra,
         observer,
-        admission,
+        admission: Arc::clone(&limiter.admission),
         whence: settings.whence,
         partings: Partings::default(),
         accepts,

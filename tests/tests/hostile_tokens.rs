@@ -171,10 +171,12 @@ async fn join(peer: &mut Peer, token: &str) -> anyhow::Result<Outcome> {
 }
 
 fn link_code(refusal: TokenRefusal) -> v1::RefusalCode {
-    match refusal {
-        TokenRefusal::Expired => v1::RefusalCode::TokenEnded,
-        refusal if refusal.is_forbidden() => v1::RefusalCode::Forbidden,
-        _ => v1::RefusalCode::Unauthorized,
+    if refusal == TokenRefusal::Expired {
+        v1::RefusalCode::TokenEnded
+    } else if refusal.is_forbidden() {
+        v1::RefusalCode::Forbidden
+    } else {
+        v1::RefusalCode::Unauthorized
     }
 }
 

@@ -174,7 +174,7 @@ async fn a_page_hears_over_a_websocket_when_to_come_back() {
     within(async {
         let limits = AdmissionLimits { connections: 1, ..LIMITS };
         for (limits, per_address, code, reason) in
-            [(limits.clone(), None, 1013, "overloaded"), (limits, Some(1), 4429, "rate_limited")]
+            [(limits, None, 1013, "overloaded"), (limits, Some(1), 4429, "rate_limited")]
         {
             let edge = edge(AdmissionLimits { per_address, ..limits }, Source::Peer, &[]);
             let (status, _first) = edge.status("").await;

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Mistakes;
+use crate::clock::Clock;
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::reload::{Reload, Shown, Unread};
+use crate::reload::{Files, Reload, Shown, Unread};
+use crate::shutdown::Shutdown;
 
 /// Takes what may change over from a configuration.
 ///
@@ -32,6 +34,27 @@ impl<F> LiveSettings<F> {
         let changed = now.symmetric_difference(&self.in_force).map(|line| name(line).to_owned());
         let changed: BTreeSet<String> = changed.filter(|name| !self.live.contains(&name.as_str())).collect();
         changed.into_iter().collect()
+    }
+}
+
+impl<F> LiveSettings<F>
+where
+    F: FnMut() -> Result<String, Mistakes> + Send + 'static,
+{
+    /// Follows the file that was given, if it can be read again, until `shutdown`: what is none, such as a pipe, was read
+    /// once.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn follow(
+        self,
+        file: Option<&Path>,
+        (clock, shutdown): (&Clock, &Shutdown),
+    ) -> Result<(), String> {
+        let Some(file) = file.filter(|file| file.is_file()) else { return Ok(()) };
+        let files = Files::open(vec![file.to_owned()], |_| Ok(self)).await?;
+        shutdown.spawn("settings", files.follow(clock.clone(), shutdown.token()));
+        Ok(())
     }
 }
 

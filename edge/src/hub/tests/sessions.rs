@@ -369,23 +369,22 @@ fn a_token_is_replaced_in_place_by_one_of_the_same_subject_only() {
 fn a_fresh_token_that_a_core_does_not_take_leaves_the_session_with_the_one_it_came_with() {
     let mut world = World::linked();
     let key = world.join("ann", "r", 1);
+    let offered = |world: &World| {
+        world.up.iter().find_map(|up| {
+            let LinkUp::Update { request, token: Some(token), .. } = up else { return None };
+            Some((*request, token.clone()))
+        })
+    };
     let offer = |world: &mut World, token: &str| {
         world.up.clear();
         world.say(key, "ann", &format!(r#"{{"t":"token","room":"r","token":"{token}"}}"#));
-        world.up.iter().find_map(|up| match up {
-            LinkUp::Update { request, token: Some(_), .. } => Some(*request),
-            _ => None,
-        })
+        offered(world)
     };
-    let request = offer(&mut world, "ann-2").unwrap();
+    let (request, _) = offer(&mut world, "ann-2").unwrap();
     // Another one comes before the answer: it is judged by itself.
     assert_eq!(offer(&mut world, "ann-3"), None);
     world.down(LinkDown::Done { request, outcome: Err(LinkRefusal::Unauthorized) });
-    let second = world.up.iter().find_map(|up| match up {
-        LinkUp::Update { request, token: Some(token), .. } => Some((*request, token.clone())),
-        _ => None,
-    });
-    let (second, token) = second.unwrap();
+    let (second, token) = offered(&world).unwrap();
     assert_eq!(token, Token("ann-3".into()));
     world.down(LinkDown::Done { request: second, outcome: Err(LinkRefusal::Forbidden) });
     let codes: Vec<_> = world.frames(key).iter().map(|frame| frame["code"].clone()).collect();
