@@ -177,6 +177,37 @@ def test_the_certificate_of_cores_is_for_the_name_that_edges_connect_to():
     assert {server["spec"]["secretName"], client["spec"]["secretName"]} <= mounted
 
 
+def peers_of(objects):
+    return tomllib.loads(one(objects, "ConfigMap", "-core")["data"]["peers.toml"])
+
+
+def test_cores_that_ask_for_certificates_know_who_may_call():
+    edges = {"certificate": "edge.rooms", "names": ["here-presence-edge-*"], "regions": ["local"]}
+    service = {"certificate": "spiffe://example/billing", "scopes": ["presence.read"], "rooms": ["team-a:"]}
+    operator = {"certificate": "ops.rooms", "scopes": ["presence.read", "presence.admin"], "rooms": [""]}
+    assert peers_of(rendered(values_named("tls"))) == {"edge": [edges], "service": [service, operator]}
+    assert peers_of(rendered(values_named("cores")))["edge"] == [
+        {"certificate": "edges.example", "names": ["edge-*"], "regions": ["eu-west"]}
+    ]
+    by_manager = rendered(values_named("certmanager"))
+    (name,) = one(by_manager, "Certificate", "-edge-core-tls")["spec"]["dnsNames"]
+    assert peers_of(by_manager)["edge"] == [{**edges, "certificate": name}]
+
+
+def test_who_may_call_is_in_force_exactly_where_certificates_are_asked_for(objects):
+    for deployment in deployments(objects):
+        if deployment["metadata"]["name"].endswith("-core"):
+            config = config_of(objects, "core")
+            assert ("peers" in config) == ("client_ca_file" in config.get("tls", {}))
+            assert ("peers.toml" in one(objects, "ConfigMap", "-core")["data"]) == ("peers" in config)
+
+
+def test_a_change_of_peers_makes_no_pod_anew():
+    values = values_named("tls").read_text()
+    before, after = (objects_of(template(text).stdout) for text in (values, values.replace("team-a:", "team-b:")))
+    assert peers_of(before) != peers_of(after) and deployments(before) == deployments(after)
+
+
 def test_policies_admit_the_declared_ports_and_nothing_else(objects):
     pods = pods_of(objects)
     policies = [each for each in objects if each["kind"] == "NetworkPolicy"]

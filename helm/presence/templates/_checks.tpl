@@ -64,11 +64,13 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- $told := .told -}}
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
-{{- $byUrl := and (or (not $values.core.enabled) $values.core.config.jwks) (or (not $values.edge.enabled) $values.edge.config.jwks) -}}
+{{- range $values.jwks.urls -}}
+{{- include "presence.mustBe" (dict "told" $told "path" "jwks.urls" "value" . "form" `^https?://[^/@ ]+(/.*)?$` "rule" "a URL; example: https://login.example/.well-known/jwks.json") -}}
+{{- end -}}
 {{- if and $values.jwks.existingSecret $values.jwks.existingConfigMap -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "jwks.existingConfigMap = %q: give it or jwks.existingSecret, not both" $values.jwks.existingConfigMap)) -}}
-{{- else if not (or $values.jwks.existingSecret $values.jwks.existingConfigMap $byUrl) -}}
-{{- include "presence.refuse" (dict "told" $told "line" "jwks.existingSecret = (not set): give the keys that verify tokens, in a Secret or with jwks.existingConfigMap; `presence keys DIR` makes a pair, and `kubectl create secret generic presence-jwks --from-file=DIR/jwks.json` the Secret") -}}
+{{- else if not (or $values.jwks.existingSecret $values.jwks.existingConfigMap $values.jwks.urls) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "jwks.existingSecret = (not set): give the keys that verify tokens, in a Secret, with jwks.existingConfigMap or by jwks.urls; `presence keys DIR` makes a pair, and `kubectl create secret generic presence-jwks --from-file=DIR/jwks.json` the Secret") -}}
 {{- end -}}
 {{- if $values.core.enabled -}}
 {{- $isTls := include "presence.core.isTls" $root -}}
@@ -77,13 +79,16 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- else if not (or $values.core.insecure $isTls) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.tls.existingSecret = (not set): cores listen in the cluster, so give them a certificate, or certManager.enabled, or write core.insecure: true, which trusts anybody who reaches them") -}}
 {{- end -}}
-{{- if and $isTls (not (include "presence.core.peers" $root)) -}}
-{{- include "presence.refuse" (dict "told" $told "line" "core.peers = (not set): say whom the certificates of edges stand for: a core lets in nobody else") -}}
-{{- else if and $values.core.peers (not $isTls) -}}
-{{- include "presence.refuse" (dict "told" $told "line" "core.peers: is of no use without core.tls.existingSecret or certManager.enabled") -}}
-{{- end -}}
 {{- if and $values.core.external.enabled (not $isTls) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.external.enabled = true: needs core.tls.existingSecret or certManager.enabled: whoever reaches a core without certificates may evict people") -}}
+{{- end -}}
+{{- $known := include "presence.edge.certificateName" $root -}}
+{{- $others := concat $values.core.peers.edges $values.core.peers.services -}}
+{{- if and $isTls (not $known) (not $others) (or $values.edge.cores (not $values.edge.enabled)) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "core.peers.edges = []: say which edges may link, as there are none in this release that do; example: [{certificate: edges.example, names: [edge-*], regions: [eu-west]}]") -}}
+{{- end -}}
+{{- if and $others (not $isTls) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "core.peers: is of no use while cores ask for no certificates") -}}
 {{- end -}}
 {{- if and $values.core.tls.dnsNames (or (not $values.certManager.enabled) $values.core.tls.existingSecret) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.tls.dnsNames: is of no use while cert-manager does not make the certificate of cores") -}}
@@ -111,6 +116,9 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- end -}}
 {{- if and (not $secret) $values.core.enabled (not $values.edge.cores) (contains "https://" $cores) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "edge.coreTls.existingSecret = (not set): cores ask edges for a certificate: give one with its key and the authority of cores, or certManager.enabled") -}}
+{{- end -}}
+{{- if and $values.core.enabled (not $values.edge.cores) $values.edge.coreTls.existingSecret (not $values.edge.coreTls.certificateName) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "edge.coreTls.certificateName = (not set): give the DNS name or URI in the certificate of edges, as cores let nobody in whom they do not know by it") -}}
 {{- end -}}
 {{- if ne (empty $values.edge.coreTls.certKey) (empty $values.edge.coreTls.keyKey) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "edge.coreTls.certKey = %q: a certificate and its key go together: give edge.coreTls.keyKey and edge.coreTls.certKey, or neither" $values.edge.coreTls.certKey)) -}}
@@ -174,7 +182,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- if and $budget.enabled (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.podDisruptionBudget.maxUnavailable = %v: must be at least 1, else no node can ever be drained" $component $budget.maxUnavailable)) -}}
 {{- end -}}
-{{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "core_tls" "use edge.coreTls" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
+{{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "core_tls" "use edge.coreTls" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
 {{- range $key, $_ := $own.config -}}
 {{- if and (hasKey $settled $key) (not (and (eq $component "core") (eq $key "connections_max"))) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.config.%s: is settled elsewhere: %s" $component $key (index $settled $key))) -}}

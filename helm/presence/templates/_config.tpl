@@ -68,13 +68,41 @@
 {{- end -}}
 {{- end -}}
 
+{{/* By which name in their certificate the cores of this release know its edges; empty: they link elsewhere. */}}
+{{- define "presence.edge.certificateName" -}}
+{{- if and .Values.edge.enabled .Values.core.enabled (not .Values.edge.cores) -}}
+{{- if .Values.edge.coreTls.existingSecret -}}{{ .Values.edge.coreTls.certificateName }}
+{{- else if .Values.certManager.enabled -}}{{ include "presence.edge.ownName" . }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name that cert-manager puts into the certificate of edges. */}}
+{{- define "presence.edge.ownName" -}}
+{{ include "presence.fullname" . }}-edge.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* Who may call the cores: a file that they follow. */}}
+{{- define "presence.core.peers" -}}
+{{- $edges := .Values.core.peers.edges -}}
+{{- with include "presence.edge.certificateName" . -}}
+{{- $names := list (printf "%s-edge-*" (include "presence.fullname" $)) -}}
+{{- $edges = prepend $edges (dict "certificate" . "names" $names "regions" (list $.Values.region)) -}}
+{{- end -}}
+{{- include "presence.toml" (dict "path" "" "table" (dict "edge" $edges "service" .Values.core.peers.services)) | trim -}}
+{{- end -}}
+
 {{/* What both have, as YAML. */}}
 {{- define "presence.sharedConfig" -}}
 {{- $timing := dict -}}
 {{- range $key, $value := .Values.timing }}{{ if $value }}{{ $_ := set $timing $key $value }}{{ end }}{{ end -}}
 region: {{ .Values.region | quote }}
+{{- $keys := .Values.jwks.urls -}}
 {{- if or .Values.jwks.existingSecret .Values.jwks.existingConfigMap }}
-jwks: {{ printf "/etc/presence/jwks/%s" .Values.jwks.key | quote }}
+{{- $keys = prepend $keys (printf "/etc/presence/jwks/%s" .Values.jwks.key) -}}
+{{- end }}
+{{- with $keys }}
+jwks: {{ ternary (first .) . (eq (len .) 1) | toJson }}
 {{- end }}
 {{- with $timing }}
 timing: {{ . | toJson }}
@@ -89,7 +117,7 @@ timing: {{ . | toJson }}
 {{- if include "presence.core.isTls" . -}}
 {{- $at := "/etc/presence/tls/" -}}
 {{- $tls := .Values.core.tls -}}
-{{- $_ := set $config "tls" (dict "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey) "client_ca_file" (print $at $tls.clientCaKey)) -}}
+{{- $_ := set $config "tls" (dict "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey) "client_ca_file" (print $at $tls.clientCaKey) "client_auth" $tls.clientAuth) -}}
 {{- $_ := set $config "peers" "/etc/presence/config/peers.toml" -}}
 {{- end -}}
 {{- $store := dict "url" .Values.store.url "prefix" .Values.store.prefix "shards" .Values.store.shards -}}
@@ -105,24 +133,6 @@ timing: {{ . | toJson }}
 {{- end -}}
 {{- $_ := set $config "store" $store -}}
 {{- include "presence.toml" (dict "path" "" "table" (mustMergeOverwrite $config (deepCopy .Values.core.config))) | trim -}}
-{{- end -}}
-
-{{/* The name in the certificate that cert-manager makes for edges. */}}
-{{- define "presence.edge.certificateName" -}}
-{{ include "presence.fullname" . }}-edge.{{ .Release.Namespace }}.svc
-{{- end -}}
-
-{{/* Who may call cores; by a certificate of cert-manager edges may, under any name, for this region. */}}
-{{- define "presence.core.peers" -}}
-{{- if include "presence.core.isTls" . -}}
-{{- if and .Values.certManager.enabled .Values.edge.enabled (not .Values.edge.coreTls.existingSecret) -}}
-[[edge]]
-certificate = {{ include "presence.edge.certificateName" . | quote }}
-names = ["*"]
-regions = [{{ .Values.region | quote }}]
-{{ end -}}
-{{- .Values.core.peers -}}
-{{- end -}}
 {{- end -}}
 
 {{- define "presence.edge.config" -}}
