@@ -2,6 +2,7 @@
 variables of its template. Names of the cluster lead to loopback, and ports are free ones."""
 
 import asyncio
+import http.server
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
 import uuid
@@ -56,6 +58,7 @@ class Stage:
 
         return {
             "presence-jwks": {"jwks.json": jwks, "keys.json": jwks},
+            "presence-login": {"ca.crt": self.public.pem.read_text()},
             "presence-store": {"password": STORE_PASSWORD, "sentinel-password": SENTINEL_PASSWORD},
             "presence-store-tls": self.certificate("client.data", self.of_store),
             "presence-core-tls": self.certificate(name_of("core"), self.inner),
@@ -229,6 +232,41 @@ def redis(stage, host, *more, port=None):
     command = ["redis-server", "--save", "", "--bind", "127.0.0.1", *more]
     Server(stage, f"redis-{port}", command if "--tls-port" in more else [*command, "--port", port], port)
     return port
+
+
+def keys_by_https(stage, host):
+    """A server of the cluster that gives the key set to whoever asks; gives its port."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            keys = stage.secrets["presence-jwks"]["jwks.json"].encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(keys)))
+            self.end_headers()
+            self.wfile.write(keys)
+
+        def log_message(self, *_):
+            pass
+
+    stage.hosts.add(host)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*stage.public.sign(host))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    stage.processes.append(Listening(server))
+    return server.server_port
+
+
+class Listening:
+    """A server of this process, to be ended as the others are."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def kill(self):
+        self.server.shutdown()
+        self.server.server_close()
 
 
 def users_of_redis(stage):

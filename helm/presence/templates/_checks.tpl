@@ -64,12 +64,21 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- $told := .told -}}
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
+{{- $isPlainTaken := and (or $values.core.insecure (not $values.core.enabled)) (or $values.edge.insecure (not $values.edge.enabled)) -}}
 {{- range $values.jwks.urls -}}
+{{- if and (hasPrefix "http://" .) (not $isPlainTaken) -}}
+{{- include "presence.refuse" (dict "told" $told "line" (printf "jwks.urls = %q: must begin with https://, as these keys decide who is let in; http:// goes with core.insecure and edge.insecure only" .)) -}}
+{{- else -}}
 {{- include "presence.mustBe" (dict "told" $told "path" "jwks.urls" "value" . "form" `^https?://[^/@ ]+(/.*)?$` "rule" "a URL; example: https://login.example/.well-known/jwks.json") -}}
+{{- end -}}
+{{- end -}}
+{{- $mounted := or $values.jwks.existingSecret $values.jwks.existingConfigMap -}}
+{{- if and $values.jwks.caKey (not (and $mounted $values.jwks.urls)) -}}
+{{- include "presence.refuse" (dict "told" $told "line" (printf "jwks.caKey = %q: goes with jwks.urls, and with jwks.existingSecret or jwks.existingConfigMap, which it is in" $values.jwks.caKey)) -}}
 {{- end -}}
 {{- if and $values.jwks.existingSecret $values.jwks.existingConfigMap -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "jwks.existingConfigMap = %q: give it or jwks.existingSecret, not both" $values.jwks.existingConfigMap)) -}}
-{{- else if not (or $values.jwks.existingSecret $values.jwks.existingConfigMap $values.jwks.urls) -}}
+{{- else if not (or (and $mounted $values.jwks.key) $values.jwks.urls) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "jwks.existingSecret = (not set): give the keys that verify tokens, in a Secret, with jwks.existingConfigMap or by jwks.urls; `presence keys DIR` makes a pair, and `kubectl create secret generic presence-jwks --from-file=DIR/jwks.json` the Secret") -}}
 {{- end -}}
 {{- if $values.core.enabled -}}
@@ -182,7 +191,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- if and $budget.enabled (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.podDisruptionBudget.maxUnavailable = %v: must be at least 1, else no node can ever be drained" $component $budget.maxUnavailable)) -}}
 {{- end -}}
-{{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "core_tls" "use edge.coreTls" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
+{{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "jwks_ca" "use jwks.caKey" "core_tls" "use edge.coreTls" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
 {{- range $key, $_ := $own.config -}}
 {{- if and (hasKey $settled $key) (not (and (eq $component "core") (eq $key "connections_max"))) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.config.%s: is settled elsewhere: %s" $component $key (index $settled $key))) -}}
@@ -209,6 +218,9 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.mustBe" (dict "told" $told "path" "listenAddress" "value" $values.listenAddress "form" `^[0-9a-fA-F:.]+$` "rule" "an address such as 0.0.0.0 or ::") -}}
 {{- $egress := $values.networkPolicy.egress -}}
 {{- if and $values.networkPolicy.enabled $egress.enabled -}}
+{{- if and $values.jwks.urls (not $egress.extra) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "networkPolicy.egress.extra = []: say where jwks.urls are, else no key is ever fetched; example: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}], ports: [{port: 443}]}]") -}}
+{{- end -}}
 {{- if and $values.core.enabled (ne $values.store.url "memory") (not $egress.storeTo) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "networkPolicy.egress.storeTo = []: say where the store is, else cores never reach it; example: [{to: [{podSelector: {matchLabels: {app: redis}}}], ports: [{port: 6379}]}]") -}}
 {{- end -}}

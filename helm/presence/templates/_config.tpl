@@ -98,11 +98,14 @@
 {{- range $key, $value := .Values.timing }}{{ if $value }}{{ $_ := set $timing $key $value }}{{ end }}{{ end -}}
 region: {{ .Values.region | quote }}
 {{- $keys := .Values.jwks.urls -}}
-{{- if or .Values.jwks.existingSecret .Values.jwks.existingConfigMap }}
+{{- if and .Values.jwks.key (or .Values.jwks.existingSecret .Values.jwks.existingConfigMap) }}
 {{- $keys = prepend $keys (printf "/etc/presence/jwks/%s" .Values.jwks.key) -}}
 {{- end }}
 {{- with $keys }}
 jwks: {{ ternary (first .) . (eq (len .) 1) | toJson }}
+{{- end }}
+{{- with .Values.jwks.caKey }}
+jwks_ca: {{ printf "/etc/presence/jwks/%s" . | quote }}
 {{- end }}
 {{- with $timing }}
 timing: {{ . | toJson }}
