@@ -46,6 +46,8 @@ pub(super) struct Eye {
     pub(super) stepped: Option<Mono>,
     /// Since when nobody can sweep.
     unswept: Option<Mono>,
+    /// When the store's clock was set to another time last, whoever knows.
+    pub(super) set_at: Option<Mono>,
     /// When the store took no writes, from and until.
     writeless: Vec<(Mono, Mono)>,
     /// By how much small steps of the clock may have shortened leases, and until when that matters.
@@ -75,6 +77,7 @@ impl Eye {
             came_back: vec![None; shape.rooms],
             stepped: None,
             unswept: None,
+            set_at: None,
             writeless: Vec::new(),
             slack: (Mono::default(), Duration::ZERO),
             evictions: BTreeMap::new(),
@@ -132,6 +135,7 @@ impl Eye {
 
     pub(super) fn clock_stepped(&mut self, by_ms: i64, (now, back_at): (Mono, Mono)) {
         if by_ms.unsigned_abs() > millis(presence_model::hold::CLOCK_STEP_MAX) {
+            self.set_at = Some(now);
             self.stepped = Some(back_at);
         } else if by_ms > 0 {
             let known = if self.slack.0 > now { self.slack.1 } else { Duration::ZERO };
@@ -244,10 +248,19 @@ impl World {
         let now = self.now();
         let Some(since) = self.eye.unswept.take() else { return };
         let longest = self.timings.lease_ttl / 3 + self.timings.takeover() + Duration::from_secs(1);
-        if now.since(since) > longest {
+        if now.since(since) > longest && !self.is_hidden_by_a_step(since) {
             let rooms: Vec<usize> = (0..self.names.rooms.len()).collect();
             self.eye.note_return(&rooms, now);
         }
+    }
+
+    /// Whether the clock was set to another time since then, and all cores that run have started after that: by the only clock
+    /// they know, somebody may just have swept.
+    fn is_hidden_by_a_step(&self, since: Mono) -> bool {
+        let Some(set_at) = self.eye.set_at.filter(|at| *at >= since) else { return false };
+        let awake = self.cores.iter().filter_map(|slot| slot.process.as_ref());
+        let mut awake = awake.filter(|core| core.asleep.is_none());
+        awake.all(|core| core.started >= set_at)
     }
 
     fn look_at_holds(&mut self) {
