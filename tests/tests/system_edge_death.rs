@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use presence_model::claim::Action;
+use presence_proto::v1;
+use presence_proto::v1::presence_service_client::PresenceServiceClient;
 use presence_runtime::clock::Clock;
 use presence_tests::procs::{Client, Keys, Process, Timers, core, edge};
 use tokio::task::JoinSet;
@@ -15,11 +17,13 @@ const RETURNING: usize = 50;
 const ROOM: &str = "lobby";
 /// Correctness bounds get slack for a busy machine; nothing here is a benchmark.
 const SLACK: Duration = Duration::from_secs(4);
+/// A core that waited for the edge would wait until that is lost.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 struct World {
     keys: Keys,
     timers: Timers,
-    _core: Process,
+    core: Process,
     dying: Process,
     living: Process,
 }
@@ -32,7 +36,7 @@ impl World {
         std::thread::sleep(timers.lease_ttl + timers.heartbeat);
         let dying = edge("dying", &core, &keys, &timers)?;
         let living = edge("living", &core, &keys, &timers)?;
-        Ok(Self { keys, timers, _core: core, dying, living })
+        Ok(Self { keys, timers, core, dying, living })
     }
 
     async fn populate(&self, count: usize) -> anyhow::Result<JoinSet<()>> {
@@ -128,6 +132,21 @@ async fn a_frozen_edge_keeps_everybody_for_a_whole_ttl() -> anyhow::Result<()> {
         "{:?}",
         observer.removals[0]
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_33_a_room_is_told_by_its_core_while_an_edge_stands_still() -> anyhow::Result<()> {
+    let world = World::start()?;
+    let _idle = world.populate(5).await?;
+    let mut observer = world.observer().await?;
+    observer.until_shown(5).await?;
+    world.dying.signal("STOP")?;
+    let mut rooms = PresenceServiceClient::new(world.core.channel().await?);
+    let asked = v1::GetRoomRequest { room: ROOM.into(), ..v1::GetRoomRequest::default() };
+    let told = tokio::time::timeout(ANSWERED_WITHIN, rooms.get_room(asked)).await??.into_inner();
+    let users: Vec<String> = told.members.into_iter().map(|member| member.user).collect();
+    assert_eq!(users, ["u0", "u1", "u2", "u3", "u4"], "their edge has not been silent for a ttl");
     Ok(())
 }
 
