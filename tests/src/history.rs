@@ -7,6 +7,7 @@
 mod checker;
 mod chronicle;
 mod list;
+mod night;
 mod tabs;
 mod troubles;
 
@@ -21,6 +22,7 @@ use presence_model::timing::Timings;
 
 pub use checker::{Looked, check};
 pub use list::{Departure, Gap, List};
+pub use night::{Night, tail};
 
 /// Members by user, as they are shown.
 pub type Members = BTreeMap<String, Shown>;
@@ -47,6 +49,24 @@ pub struct History {
     pub cores: Vec<String>,
     /// In the order of time.
     pub events: Vec<Event>,
+}
+
+impl History {
+    /// Tabs that say goodbye from then on within a span, and their users.
+    fn goodbyes(&self, from: Duration, within: Duration) -> impl Iterator<Item = (&str, &str)> {
+        let first = self.events.partition_point(|event| event.at < from);
+        let soon = self.events[first..].iter().take_while(move |event| event.at <= from + within);
+        soon.filter_map(|event| match &event.what {
+            What::Tab { tab, user, step: Step::Left } => Some((tab.as_str(), user.as_str())),
+            What::Tab { .. }
+            | What::Roster { .. }
+            | What::Commit { .. }
+            | What::StoreReturned
+            | What::Observer { .. }
+            | What::Trouble { .. }
+            | What::Rest { .. } => None,
+        })
+    }
 }
 
 /// What is allowed beyond the timers.

@@ -13,10 +13,9 @@ mod store;
 mod suffer;
 mod world;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::history::{Looked, Violation, check};
+use crate::history::{Night, Violation, check};
 
 use world::Record;
 pub use world::World;
@@ -52,19 +51,6 @@ impl Default for Plan {
             every: Duration::from_millis(1_500),
         }
     }
-}
-
-/// What came of a night.
-#[derive(Debug, Clone)]
-pub struct Night {
-    /// Its seed.
-    pub seed: u64,
-    /// All that was recorded, line by line.
-    pub lines: Vec<String>,
-    /// How often each thing happened.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// How often each guarantee was looked at, or which was broken.
-    pub verdict: Result<Looked, Violation>,
 }
 
 /// Lives through one night.

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use presence_tests::whole::{Night, Plan, run};
+use presence_tests::history::Night;
+use presence_tests::whole::{Plan, run};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 20;
-/// Lines of the story that are shown when a guarantee breaks.
-const STORY_TAIL: usize = 80;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -27,10 +26,10 @@ fn nights_of_the_whole_stack_break_no_guarantee() {
     let (mut looked, mut faults, mut broken) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for night in &nights {
         add(&mut faults, &night.faults);
-        match &night.verdict {
-            Ok(counts) => add(&mut looked, counts),
-            Err(_) => broken.push(story(night)),
+        if let Ok(counts) = &night.verdict {
+            add(&mut looked, counts);
         }
+        broken.extend(night.story(&format!("tests/run whole --seed {}", night.seed)));
         if seeds.len() == 1 {
             let path = std::env::temp_dir().join(format!("whole-night-{}.log", night.seed));
             std::fs::write(&path, night.lines.join("\n")).expect("a file can be written");
@@ -52,7 +51,7 @@ fn live_through(seeds: &[u64]) -> Vec<Night> {
                     seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).expect("few"))
                 {
                     let night = run(*seed, &Plan::default());
-                    println!("{}", verdict(&night));
+                    println!("{}", night.told());
                     nights.lock().expect("no panic").push(night);
                 }
             });
@@ -63,36 +62,10 @@ fn live_through(seeds: &[u64]) -> Vec<Night> {
     nights
 }
 
-fn verdict(night: &Night) -> String {
-    match &night.verdict {
-        Ok(_) => format!("seed {}: {} lines, no guarantee broken", night.seed, night.lines.len()),
-        Err(violation) => format!("seed {}: {violation}", night.seed),
-    }
-}
-
 fn add(sum: &mut BTreeMap<&'static str, u64>, counts: &BTreeMap<&'static str, u64>) {
     for (name, count) in counts {
         *sum.entry(name).or_default() += count;
     }
-}
-
-/// What led to the end of a night, for people.
-fn story(night: &Night) -> String {
-    let Err(violation) = &night.verdict else { return String::new() };
-    let until = violation.at.as_millis();
-    let before = |line: &&String| {
-        let at: u128 = line.split_whitespace().next().and_then(|at| at.parse().ok()).unwrap_or(0);
-        at <= until
-    };
-    let lines: Vec<&String> = night.lines.iter().take_while(before).collect();
-    let tail: Vec<&str> =
-        lines[lines.len().saturating_sub(STORY_TAIL)..].iter().map(|line| line.as_str()).collect();
-    format!(
-        "seed {}: {violation}\n{}\nreplay: tests/run whole --seed {}",
-        night.seed,
-        tail.join("\n"),
-        night.seed
-    )
 }
 
 #[test]

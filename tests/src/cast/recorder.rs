@@ -1,5 +1,6 @@
 //! Writes down what everybody meets: as lines for people, and as events for the checker.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use presence_model::time::millis;
 use presence_runtime::clock::Clock;
 
-use crate::history::{Event, Sight, Step, What};
+use crate::history::{Event, Place, Sight, Step, What};
 
 /// The book that all share. Cheap to clone.
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub struct Recorder {
 struct Book {
     lines: Vec<String>,
     events: Vec<Event>,
+    /// How many troubles there are at each place.
+    troubles: BTreeMap<Place, u32>,
 }
 
 impl Recorder {
@@ -60,6 +63,25 @@ impl Recorder {
     /// Writes what an observer met.
     pub fn sight(&self, observer: &str, sight: Sight) {
         self.event(What::Observer { observer: observer.to_owned(), sight });
+    }
+
+    /// Writes that a place is in trouble from now on, or in one trouble less: told when the first begins and the last ends.
+    pub fn trouble(&self, place: Place, begins: bool) {
+        let mut book = self.lock();
+        let count = book.troubles.entry(place.clone()).or_default();
+        let before = *count;
+        *count = if begins { before + 1 } else { before.saturating_sub(1) };
+        let is_told = (before == 0) != (*count == 0);
+        drop(book);
+        if is_told {
+            self.event(What::Trouble { place, begins });
+        }
+    }
+
+    /// Whether a place is in trouble.
+    #[must_use]
+    pub fn is_in_trouble(&self, place: &Place) -> bool {
+        self.lock().troubles.get(place).is_some_and(|count| *count > 0)
     }
 
     /// All lines and all events so far, events in the order of time.

@@ -155,10 +155,9 @@ impl Tab {
             }
             Order::Leave(span) if socket.joined => {
                 self.away_until = self.settings.clock.now() + span;
-                let end = self.say(socket, &json!({ "t": "leave", "room": self.settings.room })).await;
-                if end.is_none() {
-                    self.settings.recorder.step(&self.settings.name, &self.settings.user, Step::Left);
-                }
+                // Before it is said: what comes of it may be written down at once.
+                self.settings.recorder.step(&self.settings.name, &self.settings.user, Step::Left);
+                self.say(socket, &json!({ "t": "leave", "room": self.settings.room })).await;
                 Some(End::Lost)
             }
             Order::Leave(_) => None,

@@ -178,7 +178,8 @@ impl Checker<'_> {
             );
             return broken("G2", at, what);
         }
-        if !by_silence && !self.tabs.said_goodbye(&gone.user) {
+        let says = self.history.goodbyes(at, clocks).any(|(_, user)| user == gone.user);
+        if !by_silence && !says && !self.tabs.said_goodbye(&gone.user) {
             return broken("G2", at, format!("{} is removed as left without a goodbye", gone.user));
         }
         self.judge_tabs(gone, at)
@@ -196,6 +197,12 @@ impl Checker<'_> {
         for (tab, stand) in self.tabs.of(&gone.user) {
             // What a tab takes for a connection may be none at the other end.
             if !self.troubles.is_quiet(&Place::Path(tab.to_owned()), window) {
+                continue;
+            }
+            // What it says may be dated after what comes of it, as far as clocks disagree.
+            let says = gone.reason == RemovalReason::Left
+                && self.history.goodbyes(at, clocks).any(|(other, _)| other == tab);
+            if says {
                 continue;
             }
             let is_steady = |edge: &str| self.troubles.is_steady(edge, &self.history.cores, window);

@@ -143,6 +143,18 @@ fn who_lost_the_connection_may_come_back_within_grace() {
 }
 
 #[test]
+fn a_goodbye_may_be_dated_after_what_comes_of_it_as_far_as_clocks_disagree() {
+    for (removed, expected) in [(19, "none"), (18, "G2")] {
+        let mut book = Book::of_ann();
+        book.0.slack.clocks = secs(1);
+        book.removes(removed, 2, (Left, 0));
+        book.step(20, Step::Left);
+        book.shows(20, 2, &[]);
+        assert_eq!(book.broken(), expected, "removed at {removed} s");
+    }
+}
+
+#[test]
 fn nothing_is_ended_for_silence_within_a_ttl_of_the_stores_return() {
     for (returned, expected) in [(14, "G2"), (13, "none")] {
         let mut book = Book::of_ann();

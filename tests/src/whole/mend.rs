@@ -74,15 +74,6 @@ impl World {
         }
     }
 
-    pub(super) fn trouble(&mut self, place: Place, begins: bool) {
-        let count = self.troubles.entry(place.clone()).or_default();
-        let before = *count;
-        *count = if begins { before + 1 } else { before.saturating_sub(1) };
-        if (before == 0) != (*count == 0) {
-            self.recorder.event(What::Trouble { place, begins });
-        }
-    }
-
     pub(super) fn place(&self, who: Who) -> Place {
         match who {
             Who::Core(core) => Place::Core(self.cores[core].name.clone()),
@@ -130,35 +121,35 @@ impl World {
             Mend::Resume(who, life) => self.resume(who, life),
             Mend::Tunnel(tab, cut) => {
                 self.cut_tunnel(tab, cut, false);
-                self.trouble(Place::Path(self.tab(tab)), false);
+                self.recorder.trouble(Place::Path(self.tab(tab)), false);
             }
             Mend::Link(edge, core, cut) => {
                 self.cut_link(edge, core, cut, false);
-                self.trouble(self.link(edge, core), false);
+                self.recorder.trouble(self.link(edge, core), false);
             }
             Mend::Wire(core, way) => {
                 self.post.cut(core, way, false);
-                self.trouble(self.place(Who::Core(core)), false);
+                self.recorder.trouble(self.place(Who::Core(core)), false);
             }
             Mend::Store(away_ms) => {
                 self.post.store().set_weather(|weather| weather.unavailable = None);
-                self.trouble(Place::Store, false);
+                self.recorder.trouble(Place::Store, false);
                 if Duration::from_millis(away_ms) > self.timings.lease_ttl / 3 + Duration::from_secs(1) {
                     self.recorder.event(What::StoreReturned);
                 }
             }
             Mend::Writable => {
                 self.post.store().set_weather(|weather| weather.read_only = false);
-                self.trouble(Place::Store, false);
+                self.recorder.trouble(Place::Store, false);
             }
             Mend::NothingLost => {
                 self.post.lose(0, 0);
-                self.trouble(Place::Store, false);
+                self.recorder.trouble(Place::Store, false);
             }
             Mend::Fast => {
                 self.net.slow(1);
                 self.post.slow(1);
-                self.trouble(Place::Store, false);
+                self.recorder.trouble(Place::Store, false);
             }
         }
     }
@@ -172,7 +163,7 @@ impl World {
             self.start(who);
         }
         let place = self.place(who);
-        self.trouble(place, false);
+        self.recorder.trouble(place, false);
     }
 
     fn resume(&mut self, who: Who, life: u64) {
@@ -186,13 +177,13 @@ impl World {
             self.post.hold(core, false);
         }
         let place = self.place(who);
-        self.trouble(place, false);
+        self.recorder.trouble(place, false);
     }
 
     fn drained(&mut self, who: Who, life: u64) {
         if self.lives(who) != life {
             let place = self.place(who);
-            return self.trouble(place, false);
+            return self.recorder.trouble(place, false);
         }
         if !self.is_running(who) && self.is_alive(who) {
             return self.plan_act(DRAINED_AFTER_MS, Act::Drained(who, life));

@@ -33,13 +33,13 @@ impl World {
 
     /// A trouble that is over at once.
     fn shake(&mut self, place: &Place) {
-        self.trouble(place.clone(), true);
-        self.trouble(place.clone(), false);
+        self.recorder.trouble(place.clone(), true);
+        self.recorder.trouble(place.clone(), false);
     }
 
     fn strike(&mut self, who: Who, blow: Blow) {
         let place = self.place(who);
-        self.trouble(place, true);
+        self.recorder.trouble(place, true);
         match blow {
             Blow::Kill(span) => {
                 self.kill(who);
@@ -73,12 +73,12 @@ impl World {
     fn sever(&mut self, cutting: Cutting) {
         match cutting {
             Cutting::Tunnel(tab, cut, span) => {
-                self.trouble(Place::Path(self.tab(tab)), true);
+                self.recorder.trouble(Place::Path(self.tab(tab)), true);
                 self.cut_tunnel(tab, cut, true);
                 self.plan_act(span, Act::Mend(Mend::Tunnel(tab, cut)));
             }
             Cutting::Link(edge, core, cut, span) => {
-                self.trouble(self.link(edge, core), true);
+                self.recorder.trouble(self.link(edge, core), true);
                 self.cut_link(edge, core, cut, true);
                 self.plan_act(span, Act::Mend(Mend::Link(edge, core, cut)));
             }
@@ -87,7 +87,7 @@ impl World {
                 self.net.reset(edge_address(edge), core_address(core));
             }
             Cutting::Wire(core, way, span) => {
-                self.trouble(self.place(Who::Core(core)), true);
+                self.recorder.trouble(self.place(Who::Core(core)), true);
                 self.post.cut(core, way, true);
                 self.plan_act(span, Act::Mend(Mend::Wire(core, way)));
             }
@@ -98,17 +98,17 @@ impl World {
         let store = self.post.store();
         match upset {
             Upset::Away(span) => {
-                self.trouble(Place::Store, true);
+                self.recorder.trouble(Place::Store, true);
                 store.set_weather(|weather| weather.unavailable = Some("away".to_owned()));
                 self.plan_act(span, Act::Mend(Mend::Store(span)));
             }
             Upset::ReadOnly(span) => {
-                self.trouble(Place::Store, true);
+                self.recorder.trouble(Place::Store, true);
                 store.set_weather(|weather| weather.read_only = true);
                 self.plan_act(span, Act::Mend(Mend::Writable));
             }
             Upset::Lose(commands, answers) => {
-                self.trouble(Place::Store, true);
+                self.recorder.trouble(Place::Store, true);
                 self.post.lose(commands, answers);
                 self.plan_act(LOSS_NOTICED_MS, Act::Mend(Mend::NothingLost));
             }
@@ -123,7 +123,7 @@ impl World {
                 self.recorder.event(What::StoreReturned);
             }
             Upset::Slow(span) => {
-                self.trouble(Place::Store, true);
+                self.recorder.trouble(Place::Store, true);
                 self.net.slow(SLOW);
                 self.post.slow(SLOW);
                 self.plan_act(span, Act::Mend(Mend::Fast));

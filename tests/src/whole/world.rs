@@ -29,7 +29,7 @@ use super::mend::Act;
 use super::net::{Net, lot};
 use super::store::Post;
 use crate::cast::{Order, Recorder, TabSettings, live, watch};
-use crate::history::{Event, History, Place, Slack, What};
+use crate::history::{Event, History, Slack, What};
 
 /// How far all clocks go before anybody hears of anybody else: less than the least delay of two packets.
 const TICK_MS: u64 = 5;
@@ -91,7 +91,6 @@ pub struct World {
     pub(super) chance: StdRng,
     pub(super) agenda: BTreeMap<(u64, u64), Act>,
     pub(super) planned: u64,
-    pub(super) troubles: BTreeMap<Place, u32>,
     pub(super) faults: BTreeMap<&'static str, u64>,
 }
 
@@ -165,7 +164,6 @@ impl World {
             chance: StdRng::seed_from_u64(seed),
             agenda: BTreeMap::new(),
             planned: 0,
-            troubles: BTreeMap::new(),
             faults: BTreeMap::new(),
             plan: plan.clone(),
         };
