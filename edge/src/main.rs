@@ -13,6 +13,7 @@ use presence_runtime::config::{LiveSettings, render};
 use presence_runtime::descriptors;
 use presence_runtime::exit;
 use presence_runtime::network::Network;
+use presence_runtime::rpc;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
@@ -66,6 +67,12 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         tracing::warn!("{warning}");
     }
     let metrics = Metrics::new();
+    for url in configuration.core.iter().filter(|url| rpc::is_in_the_clear(url)) {
+        tracing::warn!(
+            "the link to {url} is not encrypted: whoever is on the way reads tokens and can say who is here; https \
+             and core_ca protect it"
+        );
+    }
     WEBSOCKET.tell(exposure, configuration.listen, ("edge", &metrics));
     descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());

@@ -1,6 +1,6 @@
 //! Secure by default: what is not protected listens on loopback only.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::telemetry::Metrics;
 
@@ -87,6 +87,12 @@ impl Guarded {
             }
         }
     }
+}
+
+/// Whether a host, by its name or its address without brackets, is this machine and no other.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(test)]

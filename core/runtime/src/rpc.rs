@@ -8,7 +8,9 @@ mod connection;
 mod observe;
 mod server;
 
-pub use self::client::{ClientSettings, ConnectError, connect, connect_at, connect_lazy, is_tls, target};
+pub use self::client::{
+    ClientSettings, ConnectError, connect, connect_at, connect_lazy, is_in_the_clear, is_tls, target,
+};
 pub use self::observe::{Observed, RequestObserver};
 pub use self::server::{PeerAddress, ServeError, ServerSettings, serve};
 

@@ -130,6 +130,9 @@ impl Hub {
         };
         session.generation = Some(grant.generation);
         session.timings = Some(timings);
+        if !session.unsaid.token {
+            session.taken = None;
+        }
         let before = session.lease().filter(|before| *before != grant.lease);
         session.standing =
             Standing::Joined { lease: grant.lease, since: grant.since, renewed, marked: false };
@@ -177,6 +180,13 @@ impl Hub {
 
     /// An automatic re-join was refused: the session is over, and the client is told why.
     fn rejoin_refused(&mut self, key: ConnKey, room: RoomKey, refusal: LinkRefusal, cx: &mut Cx<'_>) {
+        if is_of_tokens(refusal) && self.has_another_token(key, room, cx.now) {
+            if let RefusalMeans::Error(told) = RefusalMeans::from(refusal) {
+                let name = self.name_in(key, room);
+                self.refuse(key, (name, told), &refusal.to_string(), cx);
+            }
+            return self.join_again(key, room, cx);
+        }
         match refusal {
             LinkRefusal::Refused(Refusal::HasEnded { reason: RemovalReason::Left }) => {
                 // The client said goodbye somewhere else: it needs no answer here.
@@ -199,6 +209,25 @@ impl Hub {
             | LinkRefusal::BadRequest
             | LinkRefusal::Unavailable { .. } => self.join_refused(key, room, refusal, cx),
         }
+    }
+
+    /// Whether a session whose token was refused has another to come back with: one that was sent meanwhile, or the one
+    /// before, which a core took. It rests on that one then.
+    fn has_another_token(&mut self, key: ConnKey, room: RoomKey, now: Mono) -> bool {
+        let store_time = self.link.store_time(now);
+        let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) else { return false };
+        let Some(session) = stay.session.as_deref_mut() else { return false };
+        let Standing::Lost { since, .. } = session.standing else { return false };
+        let is_newer = std::mem::take(&mut session.unsaid).token;
+        let before = if is_newer { None } else { session.taken.take() };
+        if !is_newer && before.is_none() {
+            return false;
+        }
+        session.standing = Standing::Lost { request: None, since };
+        if let Some(before) = before {
+            stay.rest_on(*before, store_time);
+        }
+        true
     }
 
     /// Why a token that was taken is not taken any more: it or its key was taken back, of which the core may hear before
@@ -231,12 +260,14 @@ impl Hub {
         };
         session.updating = None;
         let lease = session.lease();
-        // If yet another token came meanwhile, that one is to be judged.
-        let before = if session.unsaid.token { None } else { session.taken.take() };
-        if let Some(before) = before.filter(|_| is_of_tokens(outcome)) {
+        let refused = outcome.err();
+        // If yet another token came meanwhile, that one is to be judged; if the lease is gone, the join that follows is.
+        let is_judged =
+            !session.unsaid.token && refused.map(RefusalMeans::from) != Some(RefusalMeans::LeaseLost);
+        let before = if is_judged { session.taken.take() } else { None };
+        if let Some(before) = before.filter(|_| refused.is_some_and(is_of_tokens)) {
             // The session rests on the one that it came with.
-            (stay.token, stay.rests_on) = *before;
-            stay.warn_at = Some(warn_at(stay.rests_on.ends, store_time));
+            stay.rest_on(*before, store_time);
         }
         match outcome {
             Ok(token_ends) => {
@@ -448,10 +479,10 @@ impl Hub {
 }
 
 /// Whether a core does not take the token that came with an update.
-fn is_of_tokens<T>(outcome: Result<T, LinkRefusal>) -> bool {
+fn is_of_tokens(refusal: LinkRefusal) -> bool {
     matches!(
-        outcome,
-        Err(LinkRefusal::Unauthorized | LinkRefusal::Forbidden | LinkRefusal::Refused(Refusal::TokenEnded))
+        refusal,
+        LinkRefusal::Unauthorized | LinkRefusal::Forbidden | LinkRefusal::Refused(Refusal::TokenEnded)
     )
 }
 
@@ -467,7 +498,7 @@ pub(super) const fn why(code: CloseCode) -> &'static str {
         CloseCode::Forbidden => "forbidden",
         CloseCode::Silent => "silent",
         CloseCode::Superseded => "superseded",
-        CloseCode::Evicted => "evicted",
+        CloseCode::Evicted => "evicted or revoked",
         CloseCode::TooLarge => "too large",
         CloseCode::RateLimited => "rate limit",
     }

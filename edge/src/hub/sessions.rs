@@ -13,7 +13,7 @@ use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 
 use super::rooms::RoomKey;
-use super::table::{Conn, Showing, Standing};
+use super::table::{Conn, Showing, Standing, Stay};
 use super::{ConnKey, Cx, Effect, Hub, Unreadable};
 use crate::limits::{
     FIRST_MESSAGE_WITHIN, FLOOD_RATE, OUTBOX_FRAMES_MAX, TALK_RATE, TOKEN_LEEWAY, TOKEN_WARNING,
@@ -28,6 +28,18 @@ pub(super) type Verified = Option<Result<Claims, TokenRefusal>>;
 pub(super) fn warn_at(ends: StoreTime, now: Option<StoreTime>) -> StoreTime {
     let lead = now.map_or(TOKEN_WARNING, |now| TOKEN_WARNING.min(ends.since(now) / 4));
     ends.before(lead)
+}
+
+impl Stay {
+    /// Rests on this token from here on; what it rested on until now.
+    pub(super) fn rest_on(
+        &mut self,
+        (token, rests_on): (Token, TokenRef),
+        now: Option<StoreTime>,
+    ) -> (Token, TokenRef) {
+        self.warn_at = Some(warn_at(rests_on.ends, now));
+        (std::mem::replace(&mut self.token, token), std::mem::replace(&mut self.rests_on, rests_on))
+    }
 }
 
 /// What a client is told of a refusal, for people: no more than its code, so that nobody learns by trying.
@@ -210,11 +222,9 @@ impl Hub {
         if stay.token == token {
             return;
         }
-        let token = std::mem::replace(&mut stay.token, token);
-        stay.warn_at = Some(warn_at(rests_on.ends, store_time));
-        let rested_on = std::mem::replace(&mut stay.rests_on, rests_on);
+        let before = stay.rest_on((token, rests_on), store_time);
         if let Some(session) = stay.session.as_deref_mut() {
-            session.taken.get_or_insert_with(|| Box::new((token, rested_on)));
+            session.taken.get_or_insert_with(|| Box::new(before));
             session.unsaid.token = true;
         }
     }

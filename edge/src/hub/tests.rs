@@ -16,4 +16,5 @@ mod revoked;
 mod rooms;
 mod sessions;
 mod spread;
+mod tokens;
 mod world;

@@ -6,6 +6,7 @@ use http::uri::Scheme;
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::exposure::is_loopback;
 use crate::limits::{RPC_CONNECTION_WINDOW_BYTES, RPC_STREAM_WINDOW_BYTES};
 use crate::network::Network;
 
@@ -93,6 +94,13 @@ pub fn is_tls(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|uri| uri.scheme() == Some(&Scheme::HTTPS))
 }
 
+/// Whether what is said to a server's URL can be read, and changed, on the way: without TLS, beyond loopback.
+#[must_use]
+pub fn is_in_the_clear(url: &str) -> bool {
+    let here = |uri: Uri| uri.host().is_some_and(|host| is_loopback(host.trim_matches(['[', ']'])));
+    !is_tls(url) && !url.parse().is_ok_and(here)
+}
+
 /// A channel that connects when it is first used.
 ///
 /// # Errors
@@ -169,6 +177,27 @@ fn innermost(error: &tonic::transport::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_leaves_this_machine_without_tls_is_in_the_clear() {
+        for url in [
+            "http://core:4701",
+            "http://10.0.0.1:4701",
+            "http://[fd00::1]:4701",
+            "http://localhost.example:1",
+        ] {
+            assert!(is_in_the_clear(url), "{url}");
+        }
+        for url in [
+            "https://core:4701",
+            "http://localhost:1",
+            "http://127.1.2.3:1",
+            "http://[::1]:1",
+            "http://[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(!is_in_the_clear(url), "{url}");
+        }
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port_and_nothing_else() {

@@ -1,11 +1,12 @@
 //! Where the keys that verify come from: files and addresses, several at once.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use http::Uri;
 use http::uri::Scheme;
+
+use crate::exposure::is_loopback;
 
 /// One place of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +54,11 @@ impl KeySource {
             return Err(BadKeyUrl::Credentials);
         }
         let url = KeyUrl(uri);
-        if url.is_tls() || insecure || url.is_loopback() { Ok(Self::Url(url)) } else { Err(BadKeyUrl::Plain) }
+        if url.is_tls() || insecure || is_loopback(url.host()) {
+            Ok(Self::Url(url))
+        } else {
+            Err(BadKeyUrl::Plain)
+        }
     }
 }
 
@@ -81,11 +86,6 @@ impl KeyUrl {
     /// What it asks for.
     pub(super) fn path(&self) -> &str {
         self.0.path_and_query().map_or("/", http::uri::PathAndQuery::as_str)
-    }
-
-    fn is_loopback(&self) -> bool {
-        let address = self.host().parse::<IpAddr>();
-        self.host() == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
     }
 }
 
