@@ -64,6 +64,9 @@ pub(crate) struct DevArgs {
     /// Members up to which a room is shown as a list; above: its number (5000).
     #[arg(long, value_name = "COUNT")]
     pub(crate) list_members: Option<String>,
+    /// Regions, each with a core, a store, an edge and a playground of its own; they watch each other (local).
+    #[arg(long, value_name = "NAME[,NAME…]")]
+    pub(crate) regions: Option<String>,
     /// Print one JSON object with the addresses in force once everything accepts, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,

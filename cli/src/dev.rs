@@ -1,8 +1,10 @@
-//! `presence dev`: a core, an edge and a playground in one process, on loopback, with an embedded store.
+//! `presence dev`: a core, an edge and a playground in one process, on loopback, with an embedded store; for several
+//! regions one of each.
 //!
 //! The core and the edge speak real gRPC to each other, as they would over a network. In front of the
 //! edge stands a byte relay, so that a silent drop can be shown.
 
+mod regions;
 mod relay;
 mod routes;
 mod settings;
@@ -16,6 +18,7 @@ use anyhow::Context as _;
 use axum::body::Body as AxumBody;
 use http_body_util::BodyExt as _;
 use presence_core::driver::ArrivalLimits;
+use presence_core::settings::Regions;
 use presence_core::start as core;
 use presence_core::store::memory::{MemorySettings, SharedMemoryStore};
 use presence_edge::http::{AcceptObserver, ExtraHttp, WS_PATH};
@@ -34,8 +37,9 @@ use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tokens::{GeneratedKeys, Issuer, KeySet, Verifier};
 use tower::ServiceExt as _;
 
-use self::relay::Cuts;
-use self::routes::{DevState, DevTimers, router};
+use self::regions::{Ways, any_port};
+use self::relay::{Cuts, RegionCut};
+use self::routes::{DevRegions, DevState, DevTimers, router};
 use self::settings::DevSettings;
 use crate::args::DevArgs;
 use crate::paint;
@@ -63,86 +67,112 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(serve(settings))
 }
 
-/// Where everything is.
-struct Addresses {
-    http: SocketAddr,
-    grpc: SocketAddr,
-    admin: SocketAddr,
-}
-
 async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
-    let world = World {
-        clock: Clock::system(),
-        network: Network::tcp(),
-        metrics: Metrics::new(),
-        shutdown: Shutdown::new(),
-        region: RegionId::new("local")?,
-        timings: settings.timings,
-    };
     descriptors::raise();
-    world.shutdown.end_on_signals(Hangup::Ends)?;
+    let (clock, network, shutdown) = (Clock::system(), Network::tcp(), Shutdown::new());
+    shutdown.end_on_signals(Hangup::Ends)?;
     let keys = GeneratedKeys::from_seed(rand::random());
     let verifier = Verifier::new(KeySet::parse(keys.jwks().as_bytes())?);
-    let issuer = Issuer::from_pem(keys.key_pem())?;
-
-    // The core outlives the edge, so that the edge can say what it releases.
-    let core_ends = Shutdown::new();
-    let core = world.start_core(&settings, verifier.clone(), core_ends.clone()).await?;
-    let cuts = Cuts::default();
-    let front = world.front(issuer, &cuts);
-    let edge = world.start_edge((core.grpc, settings.list_members), verifier, front)?;
-    if !edge.linked().await {
-        // Told to end before it had begun, or broken.
-        edge.finished(END_WITHIN).await.context("the edge")?;
-        core_ends.begin();
-        core.finished(END_WITHIN).await.context("the core")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let listener = listen(&world.network, settings.listen)?;
-    let addresses = Addresses {
-        http: listener.local_addr(),
-        grpc: core.grpc,
-        admin: core.admin.unwrap_or(settings.admin),
+    let issuer = Arc::new(Issuer::from_pem(keys.key_pem())?);
+    let ways = Ways::between(&settings.regions, &network)?;
+    let front_doors = front_doors(&settings, &network)?;
+    let playgrounds =
+        settings.regions.iter().cloned().zip(front_doors.iter().map(Listener::local_addr)).collect();
+    let regions = Arc::new(DevRegions { playgrounds, cut: RegionCut::new() });
+    let world = |place: usize| World {
+        clock: clock.clone(),
+        network: network.clone(),
+        metrics: Metrics::new(),
+        shutdown: shutdown.clone(),
+        known: ways.known_at(place),
+        regions: Arc::clone(&regions),
+        timings: settings.timings,
     };
-    let relay_ends = world.shutdown.child();
-    let relayed = (world.network.clone(), world.clock.clone());
-    relay_ends.spawn("relay", relay::run(listener, edge.listen, relayed, cuts, core_ends.token()));
-    announce(&settings, &addresses)?;
 
-    let told = world.shutdown.token();
+    // Cores outlive the edges, so that those can say what they release.
+    let core_ends = Shutdown::new();
+    let (mut cores, mut edges, mut all_cuts) = (Vec::new(), Vec::new(), Vec::new());
+    for place in 0..settings.regions.len() {
+        let (world, cuts) = (world(place), Cuts::default());
+        let core = world.start_core((&settings, place), verifier.clone(), core_ends.clone()).await?;
+        let front = world.front(Arc::clone(&issuer), &cuts);
+        edges.push(world.start_edge((core.grpc, settings.list_members), verifier.clone(), front)?);
+        cores.push(core);
+        all_cuts.push(cuts);
+    }
+    let relay_ends = shutdown.child();
+    let addresses: Vec<SocketAddr> = cores.iter().map(|core| core.grpc).collect();
+    ways.carry(&addresses, (&network, &regions.cut), &relay_ends, &core_ends.token());
+    let mut is_linked = true;
+    for edge in &edges {
+        is_linked &= edge.linked().await;
+    }
+    // If not, told to end before it had begun, or broken.
+    if is_linked {
+        for ((listener, edge), cuts) in front_doors.into_iter().zip(&edges).zip(all_cuts) {
+            let relayed = (network.clone(), clock.clone());
+            relay_ends.spawn("relay", relay::run(listener, edge.listen, relayed, cuts, core_ends.token()));
+        }
+        announce(&settings, &cores[0], &regions)?;
+    }
+    let told = shutdown.token();
     let stopping = async {
         told.cancelled().await;
-        paint::hint("stopping: clients are told, and their sessions released");
+        if is_linked {
+            paint::hint("stopping: clients are told, and their sessions released");
+        }
         std::future::pending().await
     };
     // In this order: an edge without clients has ended by the time that anybody looks.
-    let edge_end = tokio::select! {
+    let ends = async {
+        let mut ends = Vec::new();
+        for edge in edges {
+            ends.push(edge.finished(END_WITHIN).await);
+        }
+        ends
+    };
+    let edge_ends = tokio::select! {
         biased;
         never = stopping => match never {},
-        end = edge.finished(END_WITHIN) => end,
+        ends = ends => ends,
     };
     // It may have gone by an operator's word: then so does all else.
-    world.shutdown.begin();
+    shutdown.begin();
     core_ends.begin();
-    let core_end = core.finished(END_WITHIN).await;
-    edge_end.context("the edge")?;
-    core_end.context("the core")?;
-    relay_ends.finished(&world.clock, END_WITHIN).await.context("the relay")?;
-    paint::hint("stopped");
+    for core in cores {
+        core.finished(END_WITHIN).await.context("the core")?;
+    }
+    edge_ends.into_iter().collect::<Result<Vec<()>, _>>().context("the edge")?;
+    relay_ends.finished(&clock, END_WITHIN).await.context("the relay")?;
+    if is_linked {
+        paint::hint("stopped");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where browsers come in: of the first region as it was told, of further ones ten ports on each.
+fn front_doors(settings: &DevSettings, network: &Network) -> anyhow::Result<Vec<Listener>> {
+    let door = |place: u16| {
+        let mut address = settings.listen;
+        let port = if address.port() == 0 { 0 } else { address.port().saturating_add(10 * place) };
+        address.set_port(port);
+        listen(network, address)
+    };
+    (0_u16..).zip(&settings.regions).map(|(place, _)| door(place)).collect()
 }
 
 fn listen(network: &Network, address: SocketAddr) -> anyhow::Result<Listener> {
     network.listen(address).with_context(|| format!("cannot listen on {address}"))
 }
 
-/// What both parts share.
+/// What both parts of a region share.
 struct World {
     clock: Clock,
     network: Network,
     metrics: Metrics,
     shutdown: Shutdown,
-    region: RegionId,
+    known: Regions,
+    regions: Arc<DevRegions>,
     timings: Timings,
 }
 
@@ -155,15 +185,15 @@ struct Front {
 impl World {
     async fn start_core(
         &self,
-        dev: &DevSettings,
+        (dev, place): (&DevSettings, usize),
         verifier: Verifier,
         shutdown: Shutdown,
     ) -> anyhow::Result<core::Running> {
         let memory = MemorySettings { seed: rand::random(), ..MemorySettings::default() };
         let settings = presence_core::settings::Settings {
-            grpc: dev.grpc,
-            admin: Some(dev.admin),
-            region: self.region.clone(),
+            grpc: if place == 0 { dev.grpc } else { any_port() },
+            admin: (place == 0).then_some(dev.admin),
+            regions: self.known.clone(),
             name: "dev".to_owned(),
             connections_max: CONNECTIONS_MAX,
             arrivals: ArrivalLimits::default(),
@@ -174,6 +204,7 @@ impl World {
         let deps = core::Deps {
             clock: self.clock.clone(),
             network: self.network.clone(),
+            peers: self.network.clone(),
             metrics: self.metrics.clone(),
             tls: None,
             access: presence_core::access::Access::Anybody,
@@ -194,7 +225,7 @@ impl World {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin: None,
             cores: vec![format!("http://{core}")],
-            region: self.region.clone(),
+            region: self.known.own.clone(),
             edge: EdgeName::new("dev")?,
             timings: self.timings,
             origins: Origins::SameHost,
@@ -216,18 +247,20 @@ impl World {
         Ok(edge::start(settings, deps)?)
     }
 
-    fn front(&self, issuer: Issuer, cuts: &Cuts) -> Front {
+    fn front(&self, issuer: Arc<Issuer>, cuts: &Cuts) -> Front {
         let timers = DevTimers {
             heartbeat_ms: millis(self.timings.heartbeat),
             lease_ttl_ms: millis(self.timings.lease_ttl),
             grace_ms: millis(self.timings.grace),
         };
         let state = DevState {
-            issuer: Arc::new(issuer),
+            issuer,
             cuts: cuts.clone(),
             clock: self.clock.clone(),
             tasks: self.shutdown.child(),
             timers,
+            regions: Arc::clone(&self.regions),
+            own: self.known.own.clone(),
         };
         let routes = router(state);
         let told = cuts.clone();
@@ -244,14 +277,20 @@ impl World {
     }
 }
 
-fn announce(settings: &DevSettings, addresses: &Addresses) -> anyhow::Result<()> {
-    let Addresses { http, grpc, admin } = addresses;
+fn announce(settings: &DevSettings, first: &core::Running, regions: &DevRegions) -> anyhow::Result<()> {
+    let (grpc, admin) = (first.grpc, first.admin.unwrap_or(settings.admin));
+    let (_, http) = &regions.playgrounds[0];
     if settings.json {
         let line = serde_json::json!({
             "ws": format!("ws://{http}{WS_PATH}"),
             "playground": format!("http://{http}/"),
             "grpc": grpc.to_string(),
             "admin": admin.to_string(),
+            "regions": regions.playgrounds.iter().map(|(region, at)| serde_json::json!({
+                "region": region.as_str(),
+                "ws": format!("ws://{at}{WS_PATH}"),
+                "playground": format!("http://{at}/"),
+            })).collect::<Vec<_>>(),
         });
         paint::line(&line.to_string())?;
         return Ok(());
@@ -264,7 +303,7 @@ fn announce(settings: &DevSettings, addresses: &Addresses) -> anyhow::Result<()>
   WebSocket    ws://{http}{WS_PATH}
   gRPC         http://{grpc}
   metrics      http://{admin}/metrics
-
+{}
   {}{}
 
 Open the playground in two browser tabs, and in another terminal:
@@ -272,10 +311,20 @@ Open the playground in two browser tabs, and in another terminal:
   cargo run --release -- watch lobby{core}
 
 Ctrl-C ends it.",
+        of_regions(regions),
         in_force(&settings.timings),
         of_classes(&settings.classes),
     ))?;
     Ok(())
+}
+
+/// Where the playgrounds of further regions are, a line each.
+fn of_regions(regions: &DevRegions) -> String {
+    let line = |(region, at): &(RegionId, SocketAddr)| format!("  in {region}: http://{at}/\n");
+    match &regions.playgrounds[..] {
+        [_] => String::new(),
+        several => format!("\n{}", several.iter().map(line).collect::<String>()),
+    }
 }
 
 /// The timers of rooms that have their own, a line each.

@@ -47,7 +47,7 @@ fn as_json(room: &RoomId, now: &RoomNow) -> Value {
         .map(|region| {
             json!({
                 "region": region.region.as_str(),
-                "position": region.position.to_string(),
+                "position": region.position.map(|position| position.to_string()),
                 "freshness": freshness_json(region.freshness),
             })
         })

@@ -14,6 +14,7 @@ mod edges;
 mod evictions;
 mod links;
 mod messages;
+mod peers;
 mod purges;
 mod queries;
 mod releases;
@@ -31,9 +32,11 @@ mod watchers;
 mod tests;
 
 use presence_model::class::{Classes, Graces, RoomTimings};
-use presence_model::id::{RegionId, RoomId, Roster};
+use presence_model::id::{RegionId, RoomId, Roster, UserId};
 use presence_model::lease::Shard;
 use presence_model::link::LinkDown;
+use presence_model::profile::Member;
+use presence_model::replica::Replica;
 use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchRefusal};
@@ -53,9 +56,11 @@ use self::edges::Edges;
 use self::evictions::Evictions;
 use self::links::Links;
 pub use self::messages::{
-    Answer, CloseReason, Effect, Explained, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, StoreOp,
-    TransitionLine, Verb, Verified, WatchEnd, WatchKey,
+    Answer, CloseReason, Effect, Explained, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal,
+    RegionNow, StoreOp, TransitionLine, Verb, Verified, WatchEnd, WatchKey,
 };
+use self::peers::Peers;
+pub use self::peers::{PeerHeard, PeerNow, PeerWish};
 use self::purges::Purges;
 use self::queries::Queries;
 use self::releases::Releases;
@@ -79,6 +84,8 @@ pub struct DriverSettings {
     pub region: RegionId,
     /// Regions that edges may speak for.
     pub edge_regions: Vec<RegionId>,
+    /// Regions whose rosters are kept elsewhere, and watched there.
+    pub peers: Vec<RegionId>,
     /// Timers.
     pub timings: Timings,
     /// Rooms with timers of their own.
@@ -100,6 +107,7 @@ pub struct Driver {
     graces: Graces,
     /// Regions whose rosters are decided and shown here, sorted.
     regions: Vec<RegionId>,
+    peers: Peers,
     rng: StdRng,
     started: Mono,
     handled: Mono,
@@ -142,6 +150,7 @@ impl Driver {
         Self {
             graces: Graces::new(settings.timings.usual(), &settings.classes),
             regions,
+            peers: Peers::new(&settings.region, &settings.peers),
             rng: StdRng::seed_from_u64(settings.seed),
             started: Mono::default(),
             handled: Mono::default(),
@@ -212,6 +221,7 @@ impl Driver {
             Input::DrainEdge(key, name, edge) => self.on_drain_edge(key, name, edge),
             Input::Store(op, result) => self.on_store(op, *result),
             Input::Limits(limits) => self.arrivals.set_limits(limits),
+            Input::Peer(region, heard) => self.on_peer(&region, heard),
             Input::Drain => self.drain(),
             Input::Tick => {}
         }
@@ -238,6 +248,7 @@ impl Driver {
             self.purges.due(),
             self.tidying.due(&self.sweep),
             self.audits.due(),
+            self.peers.due(self.settings.timings.region_hold()),
         ];
         due.into_iter().flatten().min().map(|due| due.max(self.now))
     }
@@ -247,11 +258,13 @@ impl Driver {
         if self.now == Mono::default() {
             self.started = now;
             self.handled = now;
+            self.peers.forgive(now);
         }
         self.now = now.max(self.now);
         if self.now.since(self.handled) > self.settings.timings.link_beat * SLEPT_BEATS {
             self.links.forgive(self.now);
             self.watchers.forgive(self.now);
+            self.peers.forgive(self.now);
         }
         self.handled = self.now;
     }
@@ -272,6 +285,7 @@ impl Driver {
         self.tidy();
         self.audit();
         self.compact_copies();
+        self.tend_peers();
         self.ask_tail();
         self.start_reads();
         self.tell_lowered();
@@ -297,6 +311,22 @@ impl Driver {
 
     fn serves(&self, region: &RegionId) -> bool {
         self.regions.contains(region)
+    }
+
+    /// All regions that are shown here.
+    fn known_regions(&self) -> impl Iterator<Item = &RegionId> {
+        self.regions.iter().chain(self.peers.regions())
+    }
+
+    /// A user as the copy of a region's roster shows it, if there is one.
+    fn shown_in(&self, region: &RegionId, room: &RoomId, user: &UserId) -> Option<&Member> {
+        let roster = Roster { region: region.clone(), room: room.clone() };
+        self.copy(&roster)?.get(user)
+    }
+
+    /// What is known of a roster, wherever it is kept, if that can be shown.
+    fn copy(&self, roster: &Roster) -> Option<&Replica> {
+        if self.serves(&roster.region) { self.rosters.in_step(roster) } else { self.peer_copy(roster) }
     }
 
     /// The timers of a room: those of its class.

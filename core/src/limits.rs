@@ -108,6 +108,20 @@ pub const WATCH_BATCH_MEMBERS: usize = 1_024;
 /// Shortest span between two counts of a room to one watcher.
 pub const COUNT_INTERVAL: Duration = Duration::from_millis(250);
 
+/// No core beats less often than this: a peer that is silent for three of them is asked anew.
+pub const PEER_BEAT: Duration = Duration::from_secs(1);
+/// What waits to be sent to one peer: an opening for each of twice as many rooms as it lets be watched. Beyond, the
+/// stream is given up, and all rooms are opened on the next one.
+pub const PEER_WISHES_MAX: usize = 2 * ROOMS_PER_WATCH_MAX;
+/// How often it is logged that a peer refuses rooms.
+pub const PEER_REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(10);
+/// A room of a peer that nobody here looks at any more is watched on for so long, as clients that come back find it
+/// then as they left it.
+pub const PEER_ROOM_KEPT: Duration = Duration::from_secs(30);
+/// A question waits this long for what a peer has to say, which then counts as not heard: longer than a link around the
+/// world stalls, and less than those who ask wait.
+pub const PEER_ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
 /// A read waits this long for a finished sweep before it is answered `unavailable`; less than those who ask wait.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(4);
 /// A sweep that finished within this span settles a read (G1).

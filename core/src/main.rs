@@ -22,7 +22,7 @@ use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
-use presence_runtime::tls::{Protocol, ServerTls};
+use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
 use presence_runtime::tokens::{KeySources, network_of};
 use tokio::runtime::Handle;
 
@@ -75,7 +75,8 @@ fn main() -> ExitCode {
 }
 
 async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let Checked { configuration, timings, classes, region, jwks, tls, peers, exposure, store } = checked;
+    let Checked { configuration, timings, classes, regions, jwks, tls, peers, core_tls, exposure, store } =
+        checked;
     for warning in timings.warnings().into_iter().chain(classes.warnings()) {
         tracing::warn!("{warning}");
     }
@@ -93,6 +94,15 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         Some(files) => {
             let opened = ServerTls::open_followed(files, Protocol::Http2, (&clock, &followed));
             Some(opened.await.context("tls")?)
+        }
+    };
+    let peer_network = match core_tls {
+        None => Network::tcp(),
+        Some(files) => {
+            let opened = ClientTls::open_followed(files, Protocol::Http2, (&clock, &followed));
+            let opened = opened.await.context("core_tls")?;
+            opened.show(&metrics);
+            Network::tcp().with_tls(opened)
         }
     };
     let access = access(peers, (&clock, &followed)).await?;
@@ -116,7 +126,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         arrivals: configuration.arrival_limits(),
         grpc: configuration.grpc,
         admin: Some(configuration.admin),
-        region,
+        regions,
         name: configuration.name,
         connections_max: descriptors::budget(Budget {
             connections: usize::try_from(configuration.connections_max)?,
@@ -127,7 +137,8 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         classes,
         seed: rand::random(),
     };
-    let deps = Deps { store, clock, network: Network::tcp(), metrics, verifier, tls, access, shutdown };
+    let (network, peers) = (Network::tcp(), peer_network);
+    let deps = Deps { store, clock, network, peers, metrics, verifier, tls, access, shutdown };
     let running = start(settings, deps).await?;
     let live = live_settings(flags, &rendered, running.handle.clone());
     live.follow(flags.config.config.as_deref(), (&reading, &followed)).await.map_err(anyhow::Error::msg)?;

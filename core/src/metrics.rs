@@ -9,6 +9,9 @@ use presence_model::reason::RemovalReason;
 use presence_runtime::telemetry::Metrics;
 use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
 
+mod peers;
+
+pub use self::peers::PeerMetrics;
 use crate::access::AccessRefusals;
 use crate::driver::{AuditNote, Finding, Shed};
 use crate::store::{Command, CommitOutcome, NotApplied, Outcome, StoreFault};
@@ -29,6 +32,8 @@ pub struct CoreMetrics {
     shed: IntCounterVec,
     /// Callers that were refused.
     pub(crate) access: Arc<AccessRefusals>,
+    /// Regions that are kept elsewhere.
+    pub(crate) peers: Arc<PeerMetrics>,
 }
 
 impl CoreMetrics {
@@ -77,6 +82,7 @@ impl CoreMetrics {
             commits,
             holds,
             access: Arc::new(AccessRefusals::new(metrics)),
+            peers: Arc::new(PeerMetrics::new(metrics)),
             shed,
             transitions,
             store_seconds,

@@ -10,6 +10,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use presence_client::Crossing;
 use presence_model::id::{EdgeName, Incarnation, RoomId, UserId};
 use presence_model::revocation::Revocation;
 use presence_proto::status::ServiceError;
@@ -21,6 +22,7 @@ use tonic::{Request, Status};
 pub(crate) use self::guard::Guard;
 use crate::access::{Caller, Shown};
 use crate::driver::{Answer, Query, QueryRefusal, WatchEnd};
+use crate::settings::Regions;
 use crate::shell::{Handle, Stopped};
 
 /// What the services need.
@@ -29,7 +31,7 @@ pub(crate) struct Api {
     pub(crate) handle: Handle,
     pub(crate) guard: Guard,
     pub(crate) shutdown: Shutdown,
-    pub(crate) region: presence_model::id::RegionId,
+    pub(crate) regions: Arc<Regions>,
     /// When what is said of links was said.
     pub(crate) links_said: Arc<link::Said>,
     /// How long a question may take.
@@ -45,6 +47,21 @@ impl Api {
             Query::Rooms { prefix, .. } => caller.rooms(prefix)?,
         }
         self.answered(self.handle.ask(query)).await
+    }
+
+    /// A core of another region opens a watch: it may speak for that one, and each end knows the other's.
+    fn admit_crossing(&self, caller: &Caller, crossing: &Crossing) -> Result<(), ServiceError> {
+        let Crossing { from, to } = crossing;
+        caller.crosses(from)?;
+        if self.regions.keeps(to) && self.regions.peers.iter().any(|peer| peer.region == *from) {
+            return Ok(());
+        }
+        tracing::warn!(
+            %from, %to,
+            "a core wants to watch a region that is not kept here, or is of one that is not known here: \
+             are --region, --edge-regions and --peer right at both ends?"
+        );
+        Err(ServiceError::UnknownRegion)
     }
 
     async fn evict(&self, caller: &Caller, room: RoomId, user: UserId) -> Result<Answer, ServiceError> {

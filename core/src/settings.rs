@@ -1,5 +1,6 @@
 //! What a core is told: file, environment, flags.
 
+mod regions;
 mod store;
 
 use std::ffi::OsString;
@@ -7,18 +8,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use presence_model::class::Classes;
-use presence_model::id::RegionId;
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
-    CLASS_SETTINGS, Checks, ClassSettings, ConfigFlags, Kind, Loader, Mistakes, Setting, TIMING_SETTINGS,
-    TLS_SETTINGS, TimingFlags, TimingSettings, TlsFlags, TlsTable,
+    CLASS_SETTINGS, CORE_TLS_SETTINGS, Checks, ClassSettings, ConfigFlags, CoreTlsTable, Kind, Loader,
+    Mistakes, Setting, TIMING_SETTINGS, TLS_SETTINGS, TimingFlags, TimingSettings, TlsFlags, TlsTable,
 };
 use presence_runtime::exposure::{Exposure, Guarded, Protection};
 use presence_runtime::telemetry::LogFlags;
-use presence_runtime::tls::ServerFiles;
+use presence_runtime::tls::{ClientFiles, ServerFiles};
 use presence_runtime::tokens::{AUDIENCE, KeySource};
 use serde::{Deserialize, Serialize};
 
+use self::regions::REGION_SETTINGS;
+pub use self::regions::{PeerSettings, RegionFlags, Regions};
 use self::store::STORE_SETTINGS;
 pub use self::store::{StoreFlags, StoreTable};
 use crate::access::Peers;
@@ -51,7 +53,6 @@ pub fn keys() -> Vec<Setting> {
     let mut keys = vec![
         Setting::new("grpc", Kind::Address, "\"127.0.0.1:4701\""),
         Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
-        Setting::new("region", Kind::Text, "\"eu-west\""),
         Setting::new("name", Kind::Text, "\"core-1\""),
         Setting::new("jwks", Kind::List(&Kind::Text), "[\"/etc/presence/jwks.json\"]").secret(),
         Setting::new("jwks_ca", Kind::Text, "\"/etc/presence/ca.pem\""),
@@ -62,6 +63,8 @@ pub fn keys() -> Vec<Setting> {
         Setting::new("joins_waiting", Kind::Whole { min: 1, max: JOINS_MAX }, "10000"),
         Setting::new("insecure", Kind::Switch, "false"),
     ];
+    keys.extend(REGION_SETTINGS);
+    keys.extend(CORE_TLS_SETTINGS);
     keys.extend(TLS_SETTINGS);
     keys.extend(STORE_SETTINGS);
     keys.extend(TIMING_SETTINGS);
@@ -91,9 +94,9 @@ pub struct Flags {
     /// Where leases are kept.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// The region whose rosters this core keeps (local)
-    #[arg(long, value_name = "NAME")]
-    pub region: Option<String>,
+    /// Regions.
+    #[command(flatten)]
+    pub regions: RegionFlags,
     /// Name of this core, for people
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -145,6 +148,13 @@ pub struct Configuration {
     pub admin: SocketAddr,
     /// The region of the rosters.
     pub region: String,
+    /// Further regions whose edges link here.
+    pub edge_regions: Vec<String>,
+    /// Regions that have cores of their own, and where those are.
+    pub peer: Vec<String>,
+    /// Whom to trust and what to show there.
+    #[serde(skip_serializing_if = "CoreTlsTable::is_empty")]
+    pub core_tls: CoreTlsTable,
     /// Name for people.
     pub name: String,
     /// Keys that verify tokens.
@@ -193,6 +203,9 @@ impl Default for Configuration {
             grpc: loopback(4701),
             admin: loopback(4702),
             region: "local".to_owned(),
+            edge_regions: Vec::new(),
+            peer: Vec::new(),
+            core_tls: CoreTlsTable::default(),
             name: "core".to_owned(),
             jwks: Vec::new(),
             jwks_ca: None,
@@ -219,14 +232,16 @@ pub struct Checked {
     pub timings: Timings,
     /// Rooms with timers of their own.
     pub classes: Classes,
-    /// The region of the rosters.
-    pub region: RegionId,
+    /// Regions.
+    pub regions: Regions,
     /// Keys that verify tokens.
     pub jwks: Vec<KeySource>,
     /// The certificates of its listener; none: it is plain.
     pub tls: Option<ServerFiles>,
     /// Who may call it; none: anybody.
     pub peers: Option<PathBuf>,
+    /// Whom it trusts, and what it shows, where other cores speak TLS.
+    pub core_tls: Option<ClientFiles>,
     /// What its listener is exposed to.
     pub exposure: Exposure,
     /// The Redis servers that keep leases, without a seed; none: memory.
@@ -262,7 +277,7 @@ impl Flags {
         let keys = keys();
         let loader = self.loader(&keys, environment);
         let (configuration, timings, mut checks) = read(&loader);
-        let region = checks.value("region", &configuration.region, RegionId::new(&configuration.region));
+        let regions = configuration.regions(&mut checks);
         let is_protected = configuration.tls.asks_everybody() && configuration.peers.is_some();
         let protection = Protection::of(is_protected, configuration.insecure);
         let exposure = checks.exposure("grpc", GRPC.permit(protection, configuration.grpc));
@@ -270,12 +285,23 @@ impl Flags {
         let jwks = checks.keys("jwks", &configuration.jwks, configuration.insecure);
         let tls = checks.tls(&configuration.tls);
         let peers = check_peers(&mut checks, &configuration);
+        let is_spoken = configuration.peer.iter().any(|entry| entry.contains("https://"));
+        let core_tls = checks.core_tls(&configuration.core_tls, is_spoken);
         let store = configuration.store.redis(&mut checks);
         checks.logs(&self.logs);
-        match (timings, region, jwks, exposure, checks.mistakes()) {
-            (Some((timings, classes)), Some(region), Some(jwks), Some(exposure), None) => {
-                Ok(Checked { configuration, timings, classes, region, jwks, tls, peers, exposure, store })
-            }
+        match (timings, regions, jwks, exposure, checks.mistakes()) {
+            (Some((timings, classes)), Some(regions), Some(jwks), Some(exposure), None) => Ok(Checked {
+                configuration,
+                timings,
+                classes,
+                regions,
+                jwks,
+                tls,
+                peers,
+                core_tls,
+                exposure,
+                store,
+            }),
             (.., mistakes) => Err(mistakes.expect("what is missing is so for a reason")),
         }
     }
@@ -290,7 +316,6 @@ impl Flags {
             .loader(keys, ENVIRONMENT_PREFIX, environment)
             .flag("grpc", "--grpc", self.grpc.as_deref())
             .flag("admin", "--admin", self.admin.as_deref())
-            .flag("region", "--region", self.region.as_deref())
             .flag("name", "--name", self.name.as_deref())
             .flag("jwks", "--jwks", self.jwks.as_deref())
             .flag("jwks_ca", "--jwks-ca", self.jwks_ca.as_deref())
@@ -300,7 +325,7 @@ impl Flags {
             .flag("joins_per_second", "--joins-per-second", self.joins_per_second.as_deref())
             .flag("joins_waiting", "--joins-waiting", self.joins_waiting.as_deref())
             .flag("insecure", "--insecure", self.insecure.then_some("true"));
-        self.timing.onto(self.store.onto(self.tls.onto(loader)))
+        self.timing.onto(self.store.onto(self.tls.onto(self.regions.onto(loader))))
     }
 }
 
@@ -349,8 +374,8 @@ pub struct Settings {
     pub grpc: SocketAddr,
     /// Where metrics and probes are; none: nowhere.
     pub admin: Option<SocketAddr>,
-    /// The region of the rosters.
-    pub region: RegionId,
+    /// Regions.
+    pub regions: Regions,
     /// Name for people.
     pub name: String,
     /// Connections of edges and services to take, as [`ServerSettings::connections_max`].
@@ -378,7 +403,8 @@ mod tests {
 
     #[test]
     fn flags_win_over_variables() {
-        let flags = Flags { region: Some("eu".into()), ..Flags::default() };
+        let regions = RegionFlags { region: Some("eu".into()), ..RegionFlags::default() };
+        let flags = Flags { regions, ..Flags::default() };
         let variables = [("PRESENCE_CORE__REGION", "us"), ("PRESENCE_CORE__NAME", "core-7")];
         let (configuration, _) = load(&flags, &variables).unwrap();
         assert_eq!((configuration.region.as_str(), configuration.name.as_str()), ("eu", "core-7"));
@@ -404,7 +430,7 @@ mod tests {
             connections_max: Some("0".into()),
             joins_per_second: Some("0".into()),
             joins_waiting: Some("1000001".into()),
-            region: Some("x".repeat(300)),
+            regions: RegionFlags { region: Some("x".repeat(300)), ..RegionFlags::default() },
             timing: TimingFlags { heartbeat: Some("20s".into()), ..TimingFlags::default() },
             logs: LogFlags { log: Some("a=b=c".into()), ..LogFlags::default() },
             ..Flags::default()

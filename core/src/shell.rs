@@ -3,6 +3,7 @@
 //! Links, watchers and questions reach the task through a [`Handle`]; each gets a channel of its own
 //! back. Store commands run beside each other and come back as inputs.
 
+mod peers;
 mod store_log;
 mod task;
 
@@ -18,6 +19,7 @@ use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use self::peers::{PeerLines, PeerTask};
 pub use self::task::DriverTask;
 use crate::driver::{
     Answer, ArrivalLimits, CloseReason, Input, LinkEnd, LinkKey, Query, QueryKey, QueryRefusal, Verified,

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use presence_client::{ClientSettings, Crossing, Upstream};
+use presence_model::id::RegionId;
 use presence_runtime::admin::{self, Readiness};
 use presence_runtime::clock::Clock;
 use presence_runtime::network::Network;
@@ -17,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Access;
 use crate::driver::{Driver, DriverSettings};
 use crate::limits::{ANSWER_WITHIN, DRAIN_TOLD_EVERY, DRAIN_WINDOW_PART, LINKS_SAID};
-use crate::metrics::CoreMetrics;
+use crate::metrics::{CoreMetrics, PeerMetrics};
 use crate::service::{Api, Guard, routes};
-use crate::settings::Settings;
-use crate::shell::{Attached, DriverTask, Handle};
+use crate::settings::{PeerSettings, Settings};
+use crate::shell::{Attached, DriverTask, Handle, PeerLines, PeerTask};
 use crate::store::LeaseStore;
 
 /// What a core uses of its process.
@@ -37,6 +39,8 @@ pub struct Deps {
     pub tls: Option<ServerTls>,
     /// Who may call it.
     pub access: Access,
+    /// How cores of other regions are reached: with TLS one that knows whom to trust.
+    pub peers: Network,
     /// Where leases are kept.
     pub store: Arc<dyn LeaseStore>,
     /// Ends this core.
@@ -72,6 +76,14 @@ pub enum StartError {
     /// A defect: the descriptors do not load.
     #[error("reflection cannot be served: {0}")]
     Reflection(String),
+    /// The address of a core of another region is not one.
+    #[error("the cores of region {region} cannot be watched")]
+    Peer {
+        /// Which region.
+        region: RegionId,
+        /// Why.
+        source: presence_client::ClientError,
+    },
 }
 
 /// Starts a core. Returns once it accepts.
@@ -79,7 +91,7 @@ pub enum StartError {
 /// # Errors
 /// [`StartError`].
 pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError> {
-    let Deps { clock, network, metrics, verifier, tls, access, store, shutdown } = deps;
+    let Deps { clock, network, metrics, verifier, tls, access, peers: peer_network, store, shutdown } = deps;
     let listen = |address| network.listen(address).map_err(|source| StartError::Listen { address, source });
     let grpc_listener = listen(settings.grpc)?;
     let admin_listener = settings.admin.map(listen).transpose()?;
@@ -96,29 +108,23 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     );
     let verifier = verifier.counting(refused, clock.clone());
     let core_metrics = Arc::new(CoreMetrics::new(&metrics));
-    let driver = Driver::new(DriverSettings {
-        region: settings.region.clone(),
-        edge_regions: vec![settings.region.clone()],
-        timings: settings.timings,
-        classes: settings.classes,
-        name: settings.name.as_str().into(),
-        shards: store.shards(),
-        holder: settings.seed.rotate_left(32),
-        seed: settings.seed,
-    })
-    .with_arrivals(settings.arrivals);
+    let (lines, peers) = watch_peers(&settings, (peer_network, &clock), &core_metrics.peers)?;
+    let driver = driver(&settings, store.shards());
     let drain_within = settings.timings.drain_window / DRAIN_WINDOW_PART;
     let refusals = Arc::clone(&core_metrics.access);
     let (task, handle) = DriverTask::new(driver, store, clock.clone(), (core_metrics, verifier.clone()));
     let tasks = Shutdown::new();
-    tasks.spawn("driver", task.run(last.clone()));
+    tasks.spawn("driver", task.with_peers(lines).run(last.clone()));
+    for peer in peers {
+        tasks.spawn("peer", peer.run(handle.clone(), last.clone()));
+    }
 
     let streams = Shutdown::new();
     let api = Api {
         handle: handle.clone(),
         guard: Guard { access, verifier, refusals, clock: clock.clone(), handle: handle.clone() },
         shutdown: streams.clone(),
-        region: settings.region,
+        regions: Arc::new(settings.regions),
         links_said: Arc::new(Rationed::new(LINKS_SAID)),
         answer_within: ANSWER_WITHIN,
     };
@@ -148,6 +154,40 @@ pub async fn start(settings: Settings, deps: Deps) -> Result<Running, StartError
     };
     tasks.spawn("ending", ending.run(clock.clone(), tasks.clone()));
     Ok(Running { grpc, admin, readiness, handle, clock, tasks })
+}
+
+fn driver(settings: &Settings, shards: u16) -> Driver {
+    Driver::new(DriverSettings {
+        region: settings.regions.own.clone(),
+        edge_regions: settings.regions.of_edges.clone(),
+        peers: settings.regions.peers.iter().map(|peer| peer.region.clone()).collect(),
+        timings: settings.timings,
+        classes: settings.classes.clone(),
+        name: settings.name.as_str().into(),
+        shards,
+        holder: settings.seed.rotate_left(32),
+        seed: settings.seed,
+    })
+    .with_arrivals(settings.arrivals)
+}
+
+/// The tasks that watch the cores of other regions, and the driver's way to them.
+fn watch_peers(
+    settings: &Settings,
+    (network, clock): (Network, &Clock),
+    metrics: &Arc<PeerMetrics>,
+) -> Result<(PeerLines, Vec<PeerTask>), StartError> {
+    let deps = presence_client::Deps { network, clock: clock.clone() };
+    let (mut lines, mut tasks) = (PeerLines::default(), Vec::new());
+    for (place, PeerSettings { region, cores }) in settings.regions.peers.iter().enumerate() {
+        let client = ClientSettings::new(cores.clone(), settings.seed.wrapping_add(place as u64));
+        let crossing = Crossing { from: settings.regions.own.clone(), to: region.clone() };
+        let upstream = Upstream::new(&client, &deps, Some(crossing))
+            .map_err(|source| StartError::Peer { region: region.clone(), source })?;
+        metrics.begin(region);
+        tasks.push(lines.add(region.clone(), upstream, Arc::clone(metrics)));
+    }
+    Ok((lines, tasks))
 }
 
 /// The order in which a core goes: readiness, links and watches, the server, the driver.

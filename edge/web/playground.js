@@ -234,7 +234,12 @@ function listen(user) {
     log("mine", `this tab is ${status}`);
     if (status === "ended") leave();
   });
+  room.on("stale", ({ region, state }) => {
+    if (regions.regions.length > 1) log("mine", `${region} is ${state}`);
+    showRegions();
+  });
   room.on("joined", ({ resumed }) => {
+    showRegions();
     tokenError = null;
     log("mine", resumed ? "session resumed" : "session joined", user, resumed ? "within grace: nobody noticed" : "");
     if (resumed && blips > 0) seen("grace");
@@ -422,6 +427,41 @@ fetch("/dev/timers")
     document.querySelector("[data-timer=silence]").textContent = `${(2 * heartbeat) / 1000} s`;
   })
   .catch(() => {});
+
+/** Several regions: where their playgrounds are, how fresh each is here, and the link between them. */
+let regions = { own: null, cut: false, regions: [] };
+
+function showRegions() {
+  page.regions.hidden = regions.regions.length < 2;
+  page["cut-regions"].setAttribute("aria-pressed", String(regions.cut));
+  page["cut-regions"].textContent = regions.cut ? "Mend the link" : "Cut the link";
+  const freshness = room?.freshness ?? new Map();
+  const entries = regions.regions.map(({ region, playground }) => {
+    const state = freshness.get(region)?.state ?? "live";
+    const entry = document.createElement(region === regions.own ? "b" : "a");
+    if (region !== regions.own) Object.assign(entry, { href: playground, target: "_blank", rel: "noopener" });
+    entry.dataset.region = region;
+    entry.dataset.state = state;
+    entry.textContent = `${region}: ${room === null ? "–" : state}`;
+    return entry;
+  });
+  page["region-list"].replaceChildren(...entries.flatMap((entry) => [" ", entry]));
+}
+
+async function askRegions() {
+  const answer = await fetch("/dev/regions");
+  if (answer.ok) regions = await answer.json();
+  showRegions();
+}
+
+page["cut-regions"].addEventListener("click", async () => {
+  const cut = !regions.cut;
+  const answer = await fetch(`/dev/regions/cut?${new URLSearchParams({ cut })}`, { method: "POST" });
+  if (!answer.ok) return log("error", "not cut", "", await answer.text());
+  log("mine", cut ? "link cut" : "link mended", "", cut ? "no region hears another one" : "regions hear each other again");
+  await askRegions();
+});
+askRegions().catch(() => {});
 
 page["room-name"].textContent = page.room.value;
 showStatus("outside");

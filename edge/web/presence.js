@@ -487,13 +487,14 @@ export class Room {
 
   #fresh({ region, state, since }) {
     this.#freshness.set(region, { state, since });
-    if (state === "live") {
-      if (this.#isLive() && this.#paging === null && this.#revision !== null) {
-        for (const user of [...this.#unconfirmed]) this.#drop(user, "lease_expired");
-        this.become("live");
-      }
-    } else {
-      this.become(state);
+    // Of several regions the one that is known worst says how the whole is.
+    const states = [...this.#freshness.values()].map((fresh) => fresh.state);
+    const worst = ["stale", "held"].find((bad) => states.includes(bad));
+    if (worst !== undefined) {
+      this.become(worst);
+    } else if (this.#paging === null && this.#revision !== null) {
+      for (const user of [...this.#unconfirmed]) this.#drop(user, "lease_expired");
+      this.become("live");
     }
     this.#events.emit("stale", { region, state, since });
   }

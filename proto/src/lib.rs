@@ -25,5 +25,10 @@ pub mod v1 {
     tonic::include_proto!("presence.v1");
 }
 
+/// Request metadata of a watch by which a core says that it is one: its own region, in bytes of UTF-8.
+pub const CROSSING_FROM: &str = "presence-from-region-bin";
+/// The region it wants to watch: a core that does not keep that one, or does not know the other, refuses the stream.
+pub const CROSSING_TO: &str = "presence-to-region-bin";
+
 /// Descriptors of every contract, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/presence.bin"));

@@ -26,8 +26,8 @@ pub enum ServiceError {
     /// Good credentials, but not for this.
     #[error("the credentials are not for this")]
     Forbidden,
-    /// The core does not know the edge's region, or one that a watcher names.
-    #[error("the region is not known here: is --region that of the core?")]
+    /// The core does not know the region of an edge or core, or one that a watcher names.
+    #[error("the region is not known here: are --region, --edge-regions and --peer right at both ends?")]
     UnknownRegion,
     /// No edge of that name, or no such run of it, is known.
     #[error("no edge of that name, or no such run of it, is known")]

@@ -165,6 +165,7 @@ fn transition_to_wire(transition: &Transition) -> wire::Transition {
         lease: transition.lease.0,
         reason: ending.map_or(0, |ending| v1::RemovalReason::from(ending.reason).into()),
         silent_for_ms: ending.map_or(0, |ending| millis(ending.silent_for)),
+        moved: transition.moved,
     }
 }
 
@@ -202,6 +203,7 @@ fn transition_from_wire(stored: wire::Transition) -> Result<Transition, WireErro
         edge: Incarnation(stored.edge_incarnation),
         lease: LeaseId(stored.lease),
         kind,
+        moved: stored.moved,
     })
 }
 

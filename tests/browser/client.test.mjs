@@ -116,6 +116,26 @@ test("a held snapshot removes nobody until the region is live", async () => {
   assert.equal(room.status, "live");
 });
 
+test("of several regions the one that is known worst says how the room is", async () => {
+  const { room, events, socket } = await joined(present());
+  const says = (region, state) => socket.says({ t: "freshness", room: "r", region, state, since: 1 });
+  socket.says(snapshot("r", 5, [member("a"), member("b")]));
+  says("eu", "held");
+  says("us", "stale");
+  says("ap", "held");
+  assert.equal(room.status, "stale");
+  events.length = 0;
+  says("us", "live");
+  assert.equal(room.status, "held");
+  says("ap", "live");
+  socket.says(snapshot("r", 9, [member("a")]));
+  assert.deepEqual(events, []);
+  says("eu", "live");
+  assert.equal(room.status, "live");
+  assert.deepEqual(events, ["leave b lease_expired"]);
+  assert.deepEqual([...room.freshness.values()].map(({ state }) => state), ["live", "live", "live"]);
+});
+
 test("who missed the end of a hold is told at the next list who did not come back", async () => {
   const { room, events, socket } = await joined(present());
   socket.says(snapshot("r", 5, [member("a"), member("b")]));

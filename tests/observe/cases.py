@@ -172,6 +172,16 @@ CASES = {
     "PresenceRevisionGaps": increase(edge("revision_gaps_total"), 10),
     "PresenceNoEdge": no_edge(),
     "PresenceLinkDown": held(edge("link_up"), 1, 0, 60),
+    "PresenceRegionLag": held(core("region_lag_seconds", 'peer="there"'), 1, 11, 60, calm=(0, 9)),
+    "PresencePeerRefused": [
+        case
+        for kind in ("refused", "room")
+        for case in increase(
+            core("peer_failures_total", f'peer="there",kind="{kind}"'),
+            0,
+            core("peer_failures_total", 'peer="there",kind="unreachable"'),
+        )
+    ],
     "PresenceLinkFlaps": link_flaps(),
     "PresenceRenewalsRepeated": per_minute(0.2, 0.5, [edge("renewals_repeated_total")], edge("leases")),
     "PresenceUnknownLeases": per_minute(0.01, 0.1, [edge("unknown_leases_total")], edge("leases")),

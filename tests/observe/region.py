@@ -66,6 +66,7 @@ class Region:
             "presence-core", "--grpc", any_port, "--admin", any_port, "--store", f"redis://127.0.0.1:{self.redis}", "--jwks", jwks
         )
         core = f"http://{self.core.addresses['grpc']}"
+        self.begin_watching()
         self.edge = self.start("presence-edge", "--listen", any_port, "--admin", any_port, "--core", core, "--jwks", jwks)
 
     def start(self, name, *arguments):
@@ -102,8 +103,14 @@ class Region:
             pass
         return client, session
 
+    def begin_watching(self):
+        """One core more, beside all this, that is to watch a region where nobody answers."""
+        options = ["--store", "memory", "--region", "apart", "--peer", "there=http://127.0.0.1:9"]
+        any_port, jwks = "127.0.0.1:0", self.folder / "keys" / "jwks.json"
+        self.apart = self.start("presence-core", "--grpc", any_port, "--admin", any_port, "--jwks", jwks, *options)
+
     def texts(self):
-        return [self.core.metrics(), self.edge.metrics()]
+        return [self.core.metrics(), self.edge.metrics(), self.apart.metrics()]
 
     def end(self):
         for process in reversed(self.processes):

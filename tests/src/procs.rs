@@ -7,6 +7,7 @@ mod observer;
 mod peer;
 mod process;
 mod raw;
+mod relay;
 mod roamers;
 
 pub use client::Client;
@@ -19,4 +20,5 @@ pub use process::{
     core_with_file, edge, edge_with, pss_bytes,
 };
 pub use raw::{Raw, frame};
+pub use relay::Relay;
 pub use roamers::{Roamers, Tally};

@@ -87,7 +87,7 @@ impl Core {
         let settings = presence_core::settings::Settings {
             grpc: ([127, 0, 0, 1], 0).into(),
             admin: None,
-            region: RegionId::new("local").expect("a name"),
+            regions: presence_core::settings::Regions::single(RegionId::new("local").expect("a name")),
             name: name.to_owned(),
             connections_max: 64,
             arrivals: presence_core::driver::ArrivalLimits::default(),
@@ -98,6 +98,7 @@ impl Core {
         let deps = presence_core::start::Deps {
             clock: Clock::system(),
             network: Network::tcp(),
+            peers: Network::tcp(),
             metrics: Metrics::new(),
             tls: None,
             access: presence_core::access::Access::Anybody,

@@ -82,6 +82,7 @@ impl Churn {
                 token_id: "".into(),
             },
             rejoin: None,
+            moved: None,
             lease: LeaseId::mint(TTL, shard_of(&roster, SHARDS), rand::random()),
         };
         let granted = join(&read, &wish, now)?;

@@ -115,6 +115,49 @@ pub(crate) async fn run(
     tasks.wait().await;
 }
 
+/// Whether the ways between regions are cut.
+#[derive(Debug, Clone)]
+pub(crate) struct RegionCut(watch::Sender<bool>);
+
+impl RegionCut {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    pub(crate) fn set(&self, cut: bool) {
+        self.0.send_replace(cut);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// Carries what one core says to one of another region, until stopped; while that is cut nothing arrives.
+pub(crate) async fn between_regions(
+    listener: Listener,
+    core: SocketAddr,
+    network: Network,
+    cut: RegionCut,
+    stop: CancellationToken,
+) {
+    let tasks = TaskTracker::new();
+    while let Some(Ok((near, _))) = stop.run_until_cancelled(listener.accept()).await {
+        let (network, cut, stop) = (network.clone(), cut.clone(), stop.clone());
+        tasks.spawn(async move {
+            let carried = async {
+                let Ok(far) = network.connect(&core.to_string()).await else { return };
+                let ((near_read, near_write), (far_read, far_write)) = (split(near), split(far));
+                let (up, down) = (cut.0.subscribe(), cut.0.subscribe());
+                tokio::join!(copy(near_read, far_write, up), copy(far_read, near_write, down));
+            };
+            stop.run_until_cancelled(carried).await;
+        });
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
 async fn relay(client: Stream, edge: SocketAddr, (network, clock): (Network, Clock), cuts: Cuts) {
     let Ok(upstream) = network.connect(&edge.to_string()).await else { return };
     let Some(from) = upstream.as_tcp().and_then(|tcp| tcp.local_addr().ok()) else { return };

@@ -1,6 +1,6 @@
 //! What only `presence dev` serves beside the edge's own paths: the playground, tokens, and cuts.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use presence_model::claim::Action;
-use presence_model::id::{ConnectionId, RoomId, UserId};
+use presence_model::id::{ConnectionId, RegionId, RoomId, UserId};
 use presence_model::time::{StoreTime, millis};
 use presence_runtime::clock::Clock;
 use presence_runtime::shutdown::Shutdown;
 use presence_runtime::tokens::{Grant, Issuer};
 use serde::{Deserialize, Serialize};
 
-use super::relay::Cuts;
+use super::relay::{Cuts, RegionCut};
 
 /// The playground page.
 const PLAYGROUND: &str = include_str!("../../../edge/web/playground.html");
@@ -43,6 +43,17 @@ pub(crate) struct DevState {
     pub(crate) clock: Clock,
     pub(crate) tasks: Shutdown,
     pub(crate) timers: DevTimers,
+    pub(crate) regions: Arc<DevRegions>,
+    pub(crate) own: RegionId,
+}
+
+/// All regions of this process.
+#[derive(Debug)]
+pub(crate) struct DevRegions {
+    /// Each with where its playground is, once that is known.
+    pub(crate) playgrounds: Vec<(RegionId, SocketAddr)>,
+    /// Cuts the ways between them.
+    pub(crate) cut: RegionCut,
 }
 
 /// The timers in force, for the playground's words.
@@ -62,6 +73,8 @@ pub(crate) fn router(state: DevState) -> Router {
         .route("/dev/token", get(token))
         .route("/dev/cut", post(cut))
         .route("/dev/timers", get(timers))
+        .route("/dev/regions", get(regions))
+        .route("/dev/regions/cut", post(cut_regions))
         .layer(middleware::from_fn(only_loopback))
         .with_state(state)
 }
@@ -97,6 +110,39 @@ fn refuse(sentence: impl Into<String>) -> Response {
 async fn timers(State(dev): State<DevState>) -> Response {
     let json = serde_json::to_string(&dev.timers).expect("numbers are JSON");
     ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+/// `GET /dev/regions`: all regions with their playgrounds, which of them this is, and whether they are cut off from
+/// each other, as JSON.
+async fn regions(State(dev): State<DevState>) -> Response {
+    let known = dev.regions.playgrounds.iter().map(|(region, at)| {
+        serde_json::json!({ "region": region.as_str(), "playground": format!("http://{at}/") })
+    });
+    let all = known.collect::<Vec<_>>();
+    let told = serde_json::json!({
+        "own": dev.own.as_str(), "cut": dev.regions.cut.is_set(), "regions": all,
+    });
+    ([(header::CONTENT_TYPE, "application/json")], told.to_string()).into_response()
+}
+
+#[derive(Debug, Deserialize)]
+struct CutRegionsQuery {
+    cut: bool,
+}
+
+/// `POST /dev/regions/cut?cut=true`: nothing arrives in any region from another one, until it is called with `false`.
+async fn cut_regions(
+    State(dev): State<DevState>,
+    query: Result<Query<CutRegionsQuery>, QueryRejection>,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return refuse("cut is true or false; example: /dev/regions/cut?cut=true");
+    };
+    if dev.regions.playgrounds.len() < 2 {
+        return refuse("there is one region only; example: presence dev --regions eu-west,us-east");
+    }
+    dev.regions.cut.set(query.cut);
+    StatusCode::NO_CONTENT.into_response()
 }
 
 #[derive(Debug, Deserialize)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use presence_edge::limits::{LIST_MEMBERS_DEFAULT, LIST_MEMBERS_MAX};
 use presence_model::class::Classes;
+use presence_model::id::RegionId;
 use presence_model::timing::{Timings, TimingsGiven};
 use presence_runtime::config::{
     CLASS_SETTINGS, Checks, ClassSettings, Kind, Mistakes, Setting, TIMING_SETTINGS, TimingSettings, render,
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::DevArgs;
 
+/// All of them run in one process.
+const REGIONS_MAX: usize = 4;
 /// Clients of `dev` are told to come back within a blink: nobody waits for a drain on a desk.
 const DRAIN_WINDOW: Duration = Duration::from_millis(500);
 
@@ -24,6 +27,8 @@ pub(crate) struct DevSettings {
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) list_members: usize,
+    /// At least one, each once.
+    pub(crate) regions: Vec<RegionId>,
     pub(crate) json: bool,
     pub(crate) timings: Timings,
     pub(crate) classes: Classes,
@@ -38,6 +43,7 @@ struct Given {
     grpc: SocketAddr,
     admin: SocketAddr,
     list_members: u32,
+    regions: Vec<String>,
     timing: TimingSettings,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     class: Vec<ClassSettings>,
@@ -51,6 +57,7 @@ impl Default for Given {
             grpc: loopback(4701),
             admin: loopback(4702),
             list_members: LIST_MEMBERS_DEFAULT,
+            regions: vec!["local".to_owned()],
             timing: TimingSettings::default(),
             class: Vec::new(),
         }
@@ -71,6 +78,7 @@ impl DevSettings {
             Setting::new("grpc", Kind::Address, "\"127.0.0.1:4701\""),
             Setting::new("admin", Kind::Address, "\"127.0.0.1:4702\""),
             Setting::new("list_members", Kind::Whole { min: 1, max: LIST_MEMBERS_MAX }, "5000"),
+            Setting::new("regions", Kind::List(&Kind::Text), "[\"eu-west\", \"us-east\"]"),
         ];
         keys.extend(TIMING_SETTINGS);
         keys.extend(CLASS_SETTINGS);
@@ -80,7 +88,8 @@ impl DevSettings {
             .flag("listen", "--listen", args.listen.as_deref())
             .flag("grpc", "--grpc", args.grpc.as_deref())
             .flag("admin", "--admin", args.admin.as_deref())
-            .flag("list_members", "--list-members", args.list_members.as_deref());
+            .flag("list_members", "--list-members", args.list_members.as_deref())
+            .flag("regions", "--regions", args.regions.as_deref());
         let loader = args.timings.flags().onto(loader);
         let (mut given, mistakes): (Given, _) = loader.read();
         let mut checks = Checks::new(&loader, mistakes);
@@ -93,19 +102,40 @@ impl DevSettings {
                 checks.wrong(path, format!("\"{address}\""), rule);
             }
         }
+        let regions = read_regions(&mut checks, &given.regions);
         checks.listeners(&[("listen", listen), ("grpc", grpc), ("admin", admin)]);
         checks.logs(&args.logs);
-        match (derived, checks.mistakes()) {
-            (Some((mut timings, classes)), None) => {
+        match (derived, regions, checks.mistakes()) {
+            (Some((mut timings, classes)), Some(regions), None) => {
                 given.timing = given.timing.in_force(&timings);
                 given.class = ClassSettings::in_force(&classes);
                 let shown = render(&keys, &given);
                 timings.drain_window = DRAIN_WINDOW;
-                Ok(Self { listen, grpc, admin, list_members, json: args.json, timings, classes, shown })
+                let json = args.json;
+                Ok(Self { listen, grpc, admin, list_members, regions, json, timings, classes, shown })
             }
-            (_, mistakes) => Err(mistakes.expect("timers are missing for a reason")),
+            (.., mistakes) => Err(mistakes.expect("timers are missing for a reason")),
         }
     }
+}
+
+/// Names of regions, each once and at most [`REGIONS_MAX`].
+fn read_regions(checks: &mut Checks<'_, '_>, names: &[String]) -> Option<Vec<RegionId>> {
+    let mut regions: Vec<RegionId> = Vec::new();
+    for name in names {
+        let region = checks.value("regions", name, RegionId::new(name))?;
+        if regions.contains(&region) {
+            checks.wrong("regions", format!("{name:?}"), "is named twice".to_owned());
+            return None;
+        }
+        regions.push(region);
+    }
+    if !(1..=REGIONS_MAX).contains(&regions.len()) {
+        let rule = format!("must be one to {REGIONS_MAX}: all of them run in this process");
+        checks.wrong("regions", format!("{} regions", regions.len()), rule);
+        return None;
+    }
+    Some(regions)
 }
 
 #[cfg(test)]
@@ -133,6 +163,19 @@ mod tests {
             (timings.heartbeat.as_secs(), timings.lease_ttl.as_secs(), timings.grace.as_secs()),
             (3, 12, 4)
         );
+    }
+
+    #[test]
+    fn regions_are_a_few_and_each_is_named_once() {
+        let names = |flags: &[&str]| {
+            let settings = check(flags)?;
+            Ok::<_, Vec<String>>(settings.regions.iter().map(|r| r.as_str().to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap(), ["local"]);
+        assert_eq!(names(&["--regions", "eu,us,ap,sa"]).unwrap(), ["eu", "us", "ap", "sa"]);
+        for bad in ["eu,eu", "a,b,c,d,e", ","] {
+            assert_eq!(names(&["--regions", bad]).unwrap_err().len(), 1, "{bad}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::error::ClientError;
 use crate::follow::RoomStream;
 use crate::keeper::{Command, Keeper};
 use crate::limits::COMMANDS_MAX;
+use crate::upstream::Upstream;
 use crate::watch::{RoomOptions, WatcherSettings};
 
 /// What a client is told at its start.
@@ -85,12 +86,12 @@ impl Client {
     /// # Errors
     /// [`ClientError::Address`]; whether anybody answers there shows with the first question.
     pub fn new(settings: ClientSettings, deps: Deps) -> Result<Self, ClientError> {
-        let first = usize::try_from(settings.seed % settings.cores.len().max(1) as u64).unwrap_or_default();
-        let cores = Cores::new(&deps.network, (&settings.cores, &settings.bearer), first)?;
+        let cores = Cores::of(&settings, &deps.network)?;
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let answer_within = settings.answer_within;
-        let watcher = WatcherSettings { home: settings.home.clone(), beat: settings.beat };
-        let keeper = Keeper::new(watcher, settings, cores.clone(), deps.clock.clone());
+        let upstream = Upstream::of(&settings, cores.clone(), (deps.clock.clone(), None));
+        let watcher = WatcherSettings { home: settings.home, beat: settings.beat, remembers: false };
+        let keeper = Keeper::new(watcher, upstream, deps.clock.clone());
         let keeper = tokio::spawn(keeper.run(inbox));
         Ok(Self { cores, clock: deps.clock, answer_within, watch: Arc::new(Watch { commands, keeper }) })
     }

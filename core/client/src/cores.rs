@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use presence_proto::v1::presence_service_client::PresenceServiceClient;
 use presence_runtime::network::Network;
-use presence_runtime::rpc::{self, ClientSettings};
+use presence_runtime::rpc;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
 use crate::bearer::Bearer;
+use crate::client::ClientSettings;
 use crate::error::ClientError;
 
 /// A place in the list of cores.
@@ -31,12 +32,12 @@ struct Inner {
 
 impl Cores {
     /// Channels that connect when they are first used.
-    pub(crate) fn new(
+    fn new(
         network: &Network,
         (urls, bearer): (&[String], &Bearer),
         first: usize,
     ) -> Result<Self, ClientError> {
-        let settings = ClientSettings::default();
+        let settings = rpc::ClientSettings::default();
         let channels = urls
             .iter()
             .map(|url| rpc::connect_lazy(network, url, &settings))
@@ -46,6 +47,12 @@ impl Cores {
         }
         let preferred = AtomicUsize::new(first % channels.len());
         Ok(Self(Arc::new(Inner { channels, bearer: bearer.clone(), preferred })))
+    }
+
+    /// Those that are named, of which a drawn one is asked first.
+    pub(crate) fn of(settings: &ClientSettings, network: &Network) -> Result<Self, ClientError> {
+        let first = usize::try_from(settings.seed % settings.cores.len().max(1) as u64).unwrap_or_default();
+        Self::new(network, (&settings.cores, &settings.bearer), first)
     }
 
     pub(crate) fn count(&self) -> usize {

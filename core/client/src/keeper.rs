@@ -1,30 +1,20 @@
-//! The task that keeps a client's watch: the shell around [`Watcher`].
-//!
-//! It owns the one stream to a core, opens the next one when that is lost, silent or drained, and answers
-//! readers from the views. Readers ask; nothing is queued for them.
-
-mod uplink;
+//! The task that keeps a client's watch: it carries between its [`Watcher`] and the stream, and answers readers from
+//! the views. Readers ask; nothing is queued for them.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use presence_model::backoff::Backoff;
 use presence_model::id::RoomId;
 use presence_model::time::Mono;
-use presence_model::watch::{Level, WatchDown, WatchRefusal};
+use presence_model::watch::{Level, WatchRefusal};
 use presence_runtime::clock::Clock;
-use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{mpsc, oneshot};
 
-use self::uplink::{Heard, Uplink};
-use crate::client::ClientSettings;
-use crate::cores::{CoreIndex, Cores};
 use crate::error::ClientError;
 use crate::follow::{Answer, Seen, news};
-use crate::watch::{Effect, Event, ReconnectCause, RoomOptions, Watcher, WatcherSettings};
+use crate::upstream::{Upstream, Upstreamed};
+use crate::watch::{Effect, Event, RoomOptions, Watcher, WatcherSettings};
 
 /// What readers ask.
 #[derive(Debug)]
@@ -46,16 +36,9 @@ struct Followed {
 pub(crate) struct Keeper {
     watcher: Watcher,
     rooms: BTreeMap<RoomId, Followed>,
-    cores: Cores,
+    upstream: Upstream,
     clock: Clock,
-    chance: SmallRng,
-    backoff: Backoff,
     beat: Duration,
-    answer_within: Duration,
-    uplink: Option<Uplink>,
-    opening: Option<BoxFuture<'static, Result<Uplink, (CoreIndex, ClientError)>>>,
-    /// When to open the next stream.
-    open_at: Option<Mono>,
     /// When to look for readers that are gone.
     sweep_at: Mono,
     effects: Vec<Effect>,
@@ -64,30 +47,19 @@ pub(crate) struct Keeper {
 /// What the keeper woke up for.
 enum Woken {
     Asked(Option<Command>),
-    Heard(Heard),
-    Opened(Result<Uplink, (CoreIndex, ClientError)>),
+    Upstreamed(Upstreamed),
     Time,
 }
 
 impl Keeper {
-    pub(crate) fn new(
-        watcher: WatcherSettings,
-        settings: ClientSettings,
-        cores: Cores,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(watcher: WatcherSettings, upstream: Upstream, clock: Clock) -> Self {
+        let beat = watcher.beat;
         Self {
             watcher: Watcher::new(watcher),
             rooms: BTreeMap::new(),
-            cores,
-            chance: SmallRng::seed_from_u64(settings.seed),
-            backoff: settings.backoff,
-            beat: settings.beat,
-            answer_within: settings.answer_within,
-            uplink: None,
-            opening: None,
-            open_at: None,
-            sweep_at: clock.now() + settings.beat,
+            upstream,
+            beat,
+            sweep_at: clock.now() + beat,
             effects: Vec::new(),
             clock,
         }
@@ -99,30 +71,27 @@ impl Keeper {
             let wake = self.wake_at();
             let woken = tokio::select! {
                 biased;
-                opened = uplink::opened(&mut self.opening) => Woken::Opened(opened),
                 // Each reader waits for its answer before it asks again, so these end.
                 command = commands.recv() => Woken::Asked(command),
-                heard = uplink::hear(&mut self.uplink) => Woken::Heard(heard),
+                happened = self.upstream.next() => Woken::Upstreamed(happened),
                 () = self.clock.sleep_until_some(Some(wake)) => Woken::Time,
             };
             let now = self.clock.now();
             match woken {
                 Woken::Asked(None) => return,
                 Woken::Asked(Some(command)) => self.on_command(command, now),
-                Woken::Heard(heard) => self.on_heard(heard, now),
-                Woken::Opened(opened) => self.on_opened(opened, now),
+                Woken::Upstreamed(happened) => self.on_upstreamed(happened, now),
                 Woken::Time => {}
             }
             if self.wake_at() <= now {
                 self.on_time(now);
             }
-            self.carry_out(now);
+            self.carry_out();
         }
     }
 
     fn wake_at(&self) -> Mono {
-        let open_at = self.open_at.filter(|_| self.opening.is_none());
-        [self.watcher.poll_timeout(), open_at].into_iter().flatten().fold(self.sweep_at, Mono::min)
+        self.watcher.poll_timeout().into_iter().fold(self.sweep_at, Mono::min)
     }
 
     fn on_command(&mut self, command: Command, now: Mono) {
@@ -138,9 +107,7 @@ impl Keeper {
                     followed.options = Some(wanted.clone());
                     self.watcher.open(room, wanted, now, &mut self.effects);
                 }
-                if self.uplink.is_none() && self.opening.is_none() {
-                    self.open_at.get_or_insert(now);
-                }
+                self.upstream.open();
             }
             Command::Next { room, seen, reply } => {
                 let Some(followed) = self.rooms.get_mut(&room) else {
@@ -153,88 +120,43 @@ impl Keeper {
         }
     }
 
-    fn on_heard(&mut self, heard: Heard, now: Mono) {
-        match heard {
-            Heard::Message(down) => {
-                let stays = self.uplink.as_ref().is_some_and(|uplink| !uplink.is_draining);
-                if stays && matches!(down, WatchDown::Progress { .. }) {
-                    self.backoff.reset();
-                }
-                self.watcher.handle(down, now, &mut self.effects);
-            }
-            Heard::Nothing => {}
-            Heard::End(error) => {
-                if let Some(uplink) = self.uplink.take() {
-                    self.cores.failed(uplink.core());
-                }
-                tracing::warn!(%error, "the watch is lost");
-                self.watcher.lost(&mut self.effects);
-                if self.opening.is_none() {
-                    self.open_later(error.retry_after(), now);
-                }
-            }
-        }
-    }
-
-    fn on_opened(&mut self, opened: Result<Uplink, (CoreIndex, ClientError)>, now: Mono) {
-        match opened {
-            Ok(uplink) => {
-                self.open_at = None;
-                self.uplink = Some(uplink);
+    fn on_upstreamed(&mut self, happened: Upstreamed, now: Mono) {
+        match happened {
+            Upstreamed::Opened => {
                 tracing::info!("the watch is open");
                 self.watcher.connected(now, &mut self.effects);
             }
-            Err((core, error)) => {
-                self.cores.failed(core);
+            Upstreamed::Down(down) => self.watcher.handle(down, now, &mut self.effects),
+            Upstreamed::Lost(error) => {
+                tracing::warn!(%error, "the watch is lost");
+                self.watcher.lost(&mut self.effects);
+            }
+            Upstreamed::Unopened(error) => {
                 tracing::warn!(%error, "the watch cannot be opened");
-                self.open_later(error.retry_after(), now);
                 if error.retry_after().is_none() {
                     self.tell_all(&error);
                 }
             }
+            Upstreamed::Nothing => {}
         }
     }
 
     fn on_time(&mut self, now: Mono) {
         self.watcher.tick(now, &mut self.effects);
-        if self.open_at.is_some_and(|at| at <= now) && self.opening.is_none() {
-            self.open_at = None;
-            self.opening = Some(uplink::open(&self.cores, &self.clock, self.answer_within));
-        }
         if self.sweep_at <= now {
             self.sweep_at = now + self.beat;
             self.sweep();
         }
     }
 
-    fn carry_out(&mut self, now: Mono) {
+    fn carry_out(&mut self) {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
-                Effect::Send(up) => {
-                    if let Some(uplink) = &mut self.uplink {
-                        uplink.send(up);
-                    }
-                }
-                Effect::Reconnect(cause) => self.reconnect(cause, now),
+                Effect::Send(up) => self.upstream.send(up),
+                Effect::Reconnect(cause) => self.upstream.reconnect(cause),
                 Effect::Event(event) => self.on_event(event),
             }
         }
-    }
-
-    fn reconnect(&mut self, cause: ReconnectCause, now: Mono) {
-        if let Some(uplink) = &mut self.uplink {
-            self.cores.failed(uplink.core());
-            uplink.is_draining = true;
-        }
-        match cause {
-            // The old stream serves until the new one is there.
-            ReconnectCause::Drain => tracing::info!("the core is going, another is looked for"),
-            ReconnectCause::Silent => {
-                tracing::warn!("the watch is silent");
-                self.uplink = None;
-            }
-        }
-        self.open_later(None, now);
     }
 
     fn on_event(&mut self, event: Event) {
@@ -256,11 +178,6 @@ impl Keeper {
             }
             Event::Answered(_) | Event::Progress { .. } => {}
         }
-    }
-
-    fn open_later(&mut self, at_least: Option<Duration>, now: Mono) {
-        let wait = self.backoff.next(self.chance.next_u64());
-        self.open_at = Some(now + wait.max(at_least.unwrap_or_default()));
     }
 
     /// Answers the readers of a room that can be answered.

@@ -14,6 +14,7 @@ mod follow;
 mod keeper;
 mod limits;
 mod query;
+mod upstream;
 pub mod watch;
 
 pub use bearer::Bearer;
@@ -21,3 +22,4 @@ pub use client::{Client, ClientSettings, Deps};
 pub use error::ClientError;
 pub use follow::{RoomChange, RoomStream, RoomUpdate};
 pub use query::{Counted, EdgeDrain, EndedSession, Explanation, RegionNow, RoomCount, RoomNow, SessionNow};
+pub use upstream::{Crossing, Upstream, Upstreamed};

@@ -27,8 +27,8 @@ use crate::limits::{PAGE_SIZE, PAGES_MAX};
 pub struct RegionNow {
     /// The region.
     pub region: RegionId,
-    /// Where its roster is.
-    pub position: Position,
+    /// Where its roster is; none: whoever was asked does not know.
+    pub position: Option<Position>,
     /// How fresh it is.
     pub freshness: Freshness,
 }
@@ -182,7 +182,7 @@ fn regions(wire: Vec<v1::RegionView>) -> Result<Vec<RegionNow>, WireError> {
     let read = |view: v1::RegionView| {
         Ok(RegionNow {
             region: region("RegionView.region", &view.region)?,
-            position: position("RegionView.position", view.position)?,
+            position: view.position.map(|known| position("RegionView.position", Some(known))).transpose()?,
             freshness: freshness("RegionView.freshness", view.freshness)?,
         })
     };

@@ -78,7 +78,8 @@ impl Watcher {
     /// Opens a room, or replaces the options of an open one; its view is kept. Without a stream it is
     /// asked for as soon as there is one.
     pub fn open(&mut self, room: RoomId, options: RoomOptions, now: Mono, effects: &mut Vec<Effect>) {
-        let watched = self.rooms.entry(room.clone()).or_default();
+        let remembers = self.settings.remembers;
+        let watched = self.rooms.entry(room.clone()).or_insert_with(|| Watched::new(remembers));
         watched.set_options(options);
         if self.is_connected() {
             self.send_open(&room, now, effects);
@@ -138,6 +139,13 @@ impl Watcher {
         for (room, watched) in &mut self.rooms {
             watched.wake = None;
             watched.cut(room, self.store_time, effects);
+        }
+    }
+
+    /// What is watched could not be heard for longer than its hold: everybody goes as `region_lost`, as one change.
+    pub fn lose(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        for (room, watched) in &mut self.rooms {
+            watched.lose(room, now, effects);
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Transition {
     pub lease: LeaseId,
     /// What happened.
     pub kind: TransitionKind,
+    /// Whether it joined from another region: then other regions are told at once.
+    pub moved: bool,
 }
 
 /// What can happen to a session in a commit.

@@ -53,8 +53,17 @@ pub struct Join {
     pub token: TokenRef,
     /// Set on an automatic re-join by its edge after data loss: the member's since, as it was told.
     pub rejoin: Option<StoreTime>,
+    /// Set if the user comes from another region, as far as is known here.
+    pub moved: Option<Moved>,
     /// The lease to grant, minted by the caller; must not exist yet.
     pub lease: LeaseId,
+}
+
+/// A user that comes from another region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// The member's since as it is shown there; none: it is not shown, or that is not known.
+    pub since: Option<StoreTime>,
 }
 
 /// A join that was not refused.

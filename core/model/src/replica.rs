@@ -379,21 +379,24 @@ impl Replica {
     }
 
     fn remember(&mut self, outcome: Outcome, now: Mono) -> Applied {
+        self.log(&outcome, now);
+        outcome.applied
+    }
+
+    /// Remembers who was touched, if it does.
+    pub(crate) fn log(&mut self, outcome: &Outcome, now: Mono) {
         let revision = self.position.revision.0;
-        if let Some(history) = &mut self.history {
-            match outcome.moved {
-                Moved::No => {}
-                Moved::Over => history.reset(revision),
-                Moved::On => {
-                    for touch in outcome.touched {
-                        let mark = touch.mark();
-                        history.push(revision, touch.user, mark, now);
-                    }
-                    history.compact(self.members.len(), revision, now);
+        let Some(history) = &mut self.history else { return };
+        match outcome.moved {
+            Moved::No => {}
+            Moved::Over => history.reset(revision),
+            Moved::On => {
+                for touch in &outcome.touched {
+                    history.push(revision, touch.user.clone(), touch.mark(), now);
                 }
+                history.compact(self.members.len(), revision, now);
             }
         }
-        outcome.applied
     }
 }
 

@@ -51,6 +51,9 @@ impl TimingsGiven {
 /// A connection that was silent for so long is given up: one lost answer is survived at any jitter.
 pub const SILENCE_HEARTBEATS: u32 = 2;
 
+/// A region of which so many merges were missed, and one ttl more, is lost.
+const MERGES_MISSED_MAX: u32 = 3;
+
 /// The timers in force: of the default class, and those that all rooms share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
@@ -271,6 +274,13 @@ impl Timings {
     #[must_use]
     pub fn relink_within(&self) -> Duration {
         (self.edge_lost / 2).max(self.link_backoff)
+    }
+
+    /// For how long the members of a region that cannot be heard are shown: until some of what it merges every so
+    /// often must have come, and nobody there can be present by a lease that was known.
+    #[must_use]
+    pub fn region_hold(&self) -> Duration {
+        self.merge_interval * MERGES_MISSED_MAX + self.lease_ttl
     }
 
     /// What a change of the holder of a sweep turn may take.

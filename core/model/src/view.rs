@@ -72,6 +72,12 @@ pub enum Resume {
     Behind,
 }
 
+/// One user as shown, from what the regions have of it; none of nothing.
+#[must_use]
+pub fn merged(of_user: &[Member]) -> Option<Member> {
+    union::merge(of_user.iter()).map(Cow::into_owned)
+}
+
 /// One event of one region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegionEvent {
@@ -106,6 +112,8 @@ pub struct View {
     touched: Touched,
     // Over users, in how many further regions each is present: what the sum of the copies counts twice.
     repeated: usize,
+    /// Whether each copy remembers who was touched, so that it can be handed on by itself.
+    remembers: bool,
 }
 
 impl View {
@@ -113,6 +121,12 @@ impl View {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, whose copies each answer [`Replica::changed_since`], for whoever hands single regions on.
+    #[must_use]
+    pub fn of_copies_with_history() -> Self {
+        Self { remembers: true, ..Self::default() }
     }
 
     /// Takes an event of a region; the view's revision rises if anybody is shown differently.
@@ -135,6 +149,7 @@ impl View {
             RegionEvent::Freshness(freshness) => replica.take_freshness(freshness),
             RegionEvent::Lost => replica.take_lost(),
         };
+        replica.log(&outcome, now);
         let applied = match outcome.applied {
             Applied::Shown(_) => Applied::Shown(self.record(place, outcome, now)),
             Applied::Known | Applied::Gap | Applied::Differs => outcome.applied,
@@ -308,6 +323,9 @@ impl View {
 
     /// Forgets touched members older than the bounds of [`limits`](crate::limits).
     pub fn compact(&mut self, now: Mono) {
+        if self.remembers {
+            self.parts.iter_mut().for_each(|part| part.replica.compact(now));
+        }
         if !self.touched.compact(self.len(), self.revision.0, now) {
             return;
         }
@@ -322,7 +340,8 @@ impl View {
         match self.parts.binary_search_by(|part| part.region.cmp(region)) {
             Ok(place) => place,
             Err(place) => {
-                let (replica, marks) = (Replica::without_history(), Marks::default());
+                let replica = if self.remembers { Replica::cold() } else { Replica::without_history() };
+                let marks = Marks::default();
                 self.parts.reserve_exact(1);
                 let (region, recalled) = (region.clone(), None);
                 self.parts.insert(place, Part { region, replica, marks, recalled });

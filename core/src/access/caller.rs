@@ -26,7 +26,7 @@ pub enum Need {
     Edge,
     /// A scope over the rooms that are named.
     Scope(Scope),
-    /// The same, or to be an edge, which shows rooms of everybody.
+    /// The same, or to be an edge or a core of another region, which show rooms of everybody.
     ScopeOrEdge(Scope),
 }
 
@@ -109,7 +109,7 @@ impl Caller {
             (Credentials::Unasked, _) | (_, Need::Nothing) => true,
             (_, Need::Edge) => caller.is_edge(),
             (_, Need::Scope(scope)) => caller.has(scope),
-            (_, Need::ScopeOrEdge(scope)) => caller.has(scope) || caller.is_edge(),
+            (_, Need::ScopeOrEdge(scope)) => caller.has(scope) || caller.is_edge() || caller.is_core(),
         };
         if is_admitted { Ok(caller) } else { Err(caller.refused(AccessRefusal::Scope, "")) }
     }
@@ -125,7 +125,9 @@ impl Caller {
             (_, Need::Nothing | Need::Edge) => false,
             (_, Need::Scope(scope)) => self.grants().iter().any(|grant| grant.covers(scope, asked)),
             (_, Need::ScopeOrEdge(scope)) => {
-                self.is_edge() || self.grants().iter().any(|grant| grant.covers(scope, asked))
+                self.is_edge()
+                    || self.is_core()
+                    || self.grants().iter().any(|grant| grant.covers(scope, asked))
             }
         };
         if is_permitted { Ok(()) } else { Err(self.refused(AccessRefusal::Room, asked).into()) }
@@ -175,6 +177,19 @@ impl Caller {
         }
     }
 
+    /// That it may speak for the cores of this region.
+    ///
+    /// # Errors
+    /// [`ServiceError::Forbidden`].
+    pub fn crosses(&self, region: &RegionId) -> Result<(), ServiceError> {
+        let may = match &*self.credentials {
+            Credentials::Unasked => true,
+            Credentials::Certificate(named) => named.cores.contains(region),
+            Credentials::Token(..) => false,
+        };
+        if may { Ok(()) } else { Err(self.refused(AccessRefusal::Region, region.as_str()).into()) }
+    }
+
     /// Waits until it may go on no longer: its token has ended or was revoked, or the table has taken something of it
     /// away. What a stream of it then ends with.
     ///
@@ -219,6 +234,10 @@ impl Caller {
 
     fn has(&self, scope: Scope) -> bool {
         self.grants().iter().any(|grant| grant.scopes.contains(&scope))
+    }
+
+    fn is_core(&self) -> bool {
+        matches!(&*self.credentials, Credentials::Certificate(named) if !named.cores.is_empty())
     }
 
     fn is_edge(&self) -> bool {

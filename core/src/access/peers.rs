@@ -29,6 +29,8 @@ pub struct Named {
     pub edges: Vec<EdgeRule>,
     /// What it may do as a service.
     pub grants: Vec<Grant>,
+    /// Regions whose cores it may speak for.
+    pub cores: Vec<RegionId>,
 }
 
 /// Edges that one certificate speaks for.
@@ -101,6 +103,7 @@ impl Named {
     pub fn is_within(&self, other: &Self) -> bool {
         self.edges.iter().all(|rule| rule.is_within(&other.edges))
             && self.grants.iter().all(|grant| grant.is_within(&other.grants))
+            && self.cores.iter().all(|region| other.cores.contains(region))
     }
 }
 
@@ -121,6 +124,15 @@ struct RawPeers {
     edge: Vec<RawEdge>,
     #[serde(default)]
     service: Vec<RawService>,
+    #[serde(default)]
+    core: Vec<RawCore>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCore {
+    certificate: String,
+    regions: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -140,7 +152,7 @@ struct RawService {
 }
 
 impl Peers {
-    /// Reads a table: TOML, with `[[edge]]` and `[[service]]` entries.
+    /// Reads a table: TOML, with `[[edge]]`, `[[service]]` and `[[core]]` entries.
     ///
     /// # Errors
     /// All that is wrong with it; of what is no such TOML the first.
@@ -157,9 +169,12 @@ impl Peers {
         for (place, service) in raw.service.into_iter().enumerate() {
             reader.service(place, service);
         }
+        for (place, core) in raw.core.into_iter().enumerate() {
+            reader.core(place, core);
+        }
         if reader.peers.0.is_empty() && reader.mistakes.is_empty() {
             // A file that is just being written is empty as well, and would cut everybody off.
-            reader.mistakes.push("names nobody: give an [[edge]] or a [[service]]".to_owned());
+            reader.mistakes.push("names nobody: give an [[edge]], a [[service]] or a [[core]]".to_owned());
         }
         if reader.peers.0.len() > PEERS_MAX {
             reader.mistakes.push(format!("there are more than {PEERS_MAX} certificates"));
@@ -184,6 +199,7 @@ impl Peers {
                 let all = all.get_or_insert_default();
                 all.edges.extend(named.edges.iter().cloned());
                 all.grants.extend(named.grants.iter().cloned());
+                all.cores.extend(named.cores.iter().cloned());
             }
         }
         all
@@ -209,14 +225,26 @@ impl Reader {
             "edge-1, or edge-* for all that begin so",
             is_name,
         );
-        self.check_all(&format!("{path}.regions"), &edge.regions, "eu-west", |region| {
-            RegionId::new(region).map(drop)
-        });
-        let regions = edge.regions.iter().filter_map(|region| RegionId::new(region).ok()).collect();
+        let regions = self.regions(&path, &edge.regions);
         let rule = EdgeRule { names: edge.names.into_iter().map(SmolStr::from).collect(), regions };
         if let Some(named) = self.named(&path, &edge.certificate) {
             named.edges.push(rule);
         }
+    }
+
+    fn core(&mut self, place: usize, core: RawCore) {
+        let path = format!("core[{place}]");
+        let regions = self.regions(&path, &core.regions);
+        if let Some(named) = self.named(&path, &core.certificate) {
+            named.cores.extend(regions);
+        }
+    }
+
+    fn regions(&mut self, path: &str, given: &[String]) -> Vec<RegionId> {
+        self.check_all(&format!("{path}.regions"), given, "eu-west", |region| {
+            RegionId::new(region).map(drop)
+        });
+        given.iter().filter_map(|region| RegionId::new(region).ok()).collect()
     }
 
     fn service(&mut self, place: usize, service: RawService) {

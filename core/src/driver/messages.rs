@@ -5,7 +5,7 @@ use std::time::Duration;
 use presence_model::change::Transition;
 use presence_model::claim::{Claims, TokenRefusal};
 use presence_model::class::{ClassName, RoomTimings};
-use presence_model::id::{EdgeName, Incarnation, RoomId, Roster, UserId};
+use presence_model::id::{EdgeName, Incarnation, RegionId, RoomId, Roster, UserId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{Hello, LinkDown, LinkUp};
 use presence_model::member::Shortened;
@@ -18,7 +18,7 @@ use presence_model::time::StoreTime;
 use presence_model::watch::{WatchDown, WatchUp};
 use smol_str::SmolStr;
 
-use super::{ArrivalLimits, AuditNote};
+use super::{ArrivalLimits, AuditNote, PeerHeard, PeerWish};
 use crate::store::{Command, Outcome, StoreFault};
 
 /// One link of an edge to this core, numbered by the shell.
@@ -82,6 +82,8 @@ pub enum Input {
     Limits(ArrivalLimits),
     /// The store answered.
     Store(StoreOp, Box<Result<Outcome, StoreFault>>),
+    /// Something came from a region that is kept elsewhere.
+    Peer(RegionId, PeerHeard),
     /// This process is to go: drain links and watches.
     Drain,
     /// Time passed (`poll_timeout`).
@@ -101,6 +103,8 @@ pub enum Effect {
     Watch(WatchKey, Vec<WatchDown>),
     /// End a watch.
     CloseWatch(WatchKey, WatchEnd),
+    /// Do this for a region that is kept elsewhere.
+    Peer(RegionId, PeerWish),
     /// Answer a question.
     Answer(QueryKey, Result<Answer, QueryRefusal>),
     /// A line of the transition log.
@@ -229,21 +233,17 @@ pub enum Answer {
         members: Vec<Member>,
         /// Whether more follow.
         more: bool,
-        /// In all.
+        /// In all: exact where the whole list is told, else whoever is in two regions counts twice.
         count: u64,
-        /// Where the roster is.
-        position: Position,
-        /// How fresh.
-        freshness: Freshness,
+        /// Where each region is, sorted.
+        regions: Vec<RegionNow>,
     },
     /// To [`Query::Count`].
     Count {
-        /// How many.
+        /// How many, region by region: whoever is in two counts twice.
         count: u64,
-        /// Where the roster is.
-        position: Position,
-        /// How fresh.
-        freshness: Freshness,
+        /// Where each region is, sorted.
+        regions: Vec<RegionNow>,
     },
     /// To [`Query::Rooms`].
     Rooms {
@@ -268,9 +268,22 @@ pub enum Answer {
     Leaving(Vec<(Incarnation, usize)>),
 }
 
+/// A region's part of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionNow {
+    /// Which.
+    pub region: RegionId,
+    /// Where its roster is; none: that is not known.
+    pub position: Option<Position>,
+    /// How fresh.
+    pub freshness: Freshness,
+}
+
 /// All that is known of a user in a room.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
+    /// In the roster of this region: where the user is, or else was last, among those that are kept here.
+    pub region: RegionId,
     /// Record and tombstones.
     pub read: MemberRead,
     /// Each lease of the record that exists, with its note.

@@ -2,44 +2,37 @@
 //!
 //! A read never shows whom a sweep should have ended: it waits until one has finished within the last
 //! second, or says that the roster is held (G1). It does not filter, so what it shows is the fold of
-//! the deltas.
+//! the deltas. Of a room it tells all regions: those whose rosters are kept here from the store, others from a copy.
+
+mod explain;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use presence_model::hold::is_held;
-use presence_model::id::{RoomId, Roster, UserId};
-use presence_model::lease::LeaseId;
-use presence_model::position::Position;
-use presence_model::record::MemberRead;
-use presence_model::replica::Freshness;
-use presence_model::time::{Mono, StoreTime};
+use presence_model::id::{RegionId, RoomId, Roster};
+use presence_model::time::Mono;
 
+use self::explain::{Found, Looking};
+use self::room::{Asked, Pages};
 use super::store_ops::Pending;
-use super::{Answer, Driver, Effect, Explained, Query, QueryKey, QueryRefusal};
-use crate::limits::{QUERIES_MAX, QUERY_PAGE_MAX, SETTLE_LOOK, SETTLE_WITHIN, SETTLED};
-use crate::store::{Command, HoldState, LeaseDetail, Outcome, StoreFault};
-
-/// What of a roster a page is read beside.
-#[derive(Debug, Clone, Copy)]
-struct Settled {
-    count: u64,
-    freshness: Freshness,
-}
+use super::{Answer, Driver, Effect, Query, QueryKey, QueryRefusal};
+use crate::limits::{QUERIES_MAX, QUERY_PAGE_MAX};
+use crate::store::{Command, Outcome, StoreFault};
 
 #[derive(Debug)]
 enum Step {
-    /// A summary of the roster, to see whether it is settled.
-    Settling,
-    /// A page of members.
-    Page(Settled),
+    /// Summaries of the rosters of a room, to see whether they are settled.
+    Settling(Asked),
+    /// A page of each.
+    Pages(Box<Pages>),
     /// Names of rooms.
     Names,
-    /// A summary of each room named.
-    Counts { rooms: BTreeMap<RoomId, u64>, left: BTreeSet<RoomId>, more: bool },
-    /// The member.
-    Member,
+    /// A summary of each roster of the rooms named.
+    Counts { rooms: BTreeMap<RoomId, u64>, left: BTreeSet<Roster>, more: bool },
+    /// The member, region by region.
+    Member(Box<Looking>),
     /// Its leases.
-    Leases(Box<(MemberRead, Position)>),
+    Leases(Box<Found>),
 }
 
 #[derive(Debug)]
@@ -53,13 +46,13 @@ struct UnderWay {
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     under_way: BTreeMap<QueryKey, UnderWay>,
-    later: BTreeSet<(Mono, QueryKey)>,
+    later: BTreeSet<(Mono, QueryKey, Roster)>,
 }
 
 impl Queries {
     /// When to look again whether a roster has settled.
     pub(super) fn due(&self) -> Option<Mono> {
-        self.later.first().map(|(at, _)| *at)
+        self.later.first().map(|(at, ..)| *at)
     }
 }
 
@@ -69,60 +62,68 @@ impl Driver {
         if self.queries.under_way.len() >= QUERIES_MAX || self.gives_way(&query) {
             return self.refuse_query(key);
         }
-        let (step, command) = match &query {
+        match &query {
             Query::Room { room, .. } | Query::Count { room } => {
                 let room = room.clone();
-                self.queries.under_way.insert(key, UnderWay { query, step: Step::Settling, since: self.now });
-                return self.summarise(key, room);
+                self.ask_about_room(key, query, &room);
             }
             Query::Rooms { prefix, after, count } => {
                 let count = (*count).clamp(1, QUERY_PAGE_MAX) + 1;
-                (Step::Names, Command::Rooms { prefix: prefix.clone(), after: after.clone(), count })
+                let command = Command::Rooms { prefix: prefix.clone(), after: after.clone(), count };
+                self.begin_query(key, query, Step::Names);
+                self.ask(command, Pending::Query(key));
             }
-            Query::Explain { room, user } => {
-                (Step::Member, Command::Members { roster: self.home(room), users: vec![user.clone()] })
-            }
-        };
-        self.queries.under_way.insert(key, UnderWay { query, step, since: self.now });
-        self.ask(command, Pending::Query(key));
+            Query::Explain { .. } => self.look_for_member(key, query),
+        }
     }
 
-    fn summarise(&mut self, key: QueryKey, room: RoomId) {
-        let roster = self.home(&room);
-        self.ask(Command::Summary { roster }, Pending::Summary(key, room));
+    fn begin_query(&mut self, key: QueryKey, query: Query, step: Step) {
+        self.queries.under_way.insert(key, UnderWay { query, step, since: self.now });
+    }
+
+    fn summarise(&mut self, key: QueryKey, roster: Roster) {
+        self.ask(Command::Summary { roster: roster.clone() }, Pending::Summary(key, roster));
     }
 
     pub(super) fn home(&self, room: &RoomId) -> Roster {
         Roster { region: self.settings.region.clone(), room: room.clone() }
     }
 
+    /// The rosters of a room that are kept here.
+    fn rosters_of(&self, room: &RoomId) -> Vec<Roster> {
+        let roster = |region: &RegionId| Roster { region: region.clone(), room: room.clone() };
+        self.regions.iter().map(roster).collect()
+    }
+
     fn refuse_query(&mut self, key: QueryKey) {
-        self.queries.under_way.remove(&key);
+        self.end_query(key);
         let retry_after = self.retry_after();
         self.out.push(Effect::Answer(key, Err(QueryRefusal::Unavailable { retry_after })));
     }
 
     fn answer_query(&mut self, key: QueryKey, answer: Answer) {
-        if self.queries.under_way.remove(&key).is_some() {
+        if self.end_query(key).is_some() {
             self.out.push(Effect::Answer(key, Ok(answer)));
         }
     }
 
-    /// The store answered a step.
+    fn end_query(&mut self, key: QueryKey) -> Option<UnderWay> {
+        self.attend_elsewhere(key, false);
+        self.queries.under_way.remove(&key)
+    }
+
+    /// The store answered a step that concerns one room or none.
     pub(super) fn on_query_step(&mut self, key: QueryKey, result: Result<Outcome, StoreFault>) {
         if !self.queries.under_way.contains_key(&key) {
             return;
         }
         match result {
-            Ok(Outcome::Page { position, members, more, .. }) => {
-                let members = members.into_iter().map(|(member, _)| member).collect();
-                self.on_page(key, members, more, position);
-            }
             Ok(Outcome::Rooms { rooms }) => self.on_names(key, rooms),
             Ok(Outcome::Members { now, position, members }) => self.on_member(key, members, position, now),
             Ok(Outcome::Leases { now, leases }) => self.on_leases(key, leases, now),
             Ok(
                 Outcome::Now { .. }
+                | Outcome::Page { .. }
                 | Outcome::Commit(_)
                 | Outcome::Renewed { .. }
                 | Outcome::Released { .. }
@@ -146,79 +147,38 @@ impl Driver {
         }
     }
 
-    /// The summary of a room.
-    pub(super) fn on_summary(&mut self, key: QueryKey, room: RoomId, result: Result<Outcome, StoreFault>) {
-        let ttl = self.timings_of(&room).lease_ttl;
+    /// The summary of a roster.
+    pub(super) fn on_summary(&mut self, key: QueryKey, roster: Roster, result: Result<Outcome, StoreFault>) {
         let Some(under_way) = self.queries.under_way.get_mut(&key) else { return };
         let Ok(Outcome::Summary { now, position, count, swept, hold, .. }) = result else {
             return self.refuse_query(key);
         };
-        if let Step::Counts { rooms, left, .. } = &mut under_way.step {
-            left.remove(&room);
-            if count > 0 {
-                rooms.insert(room, count);
+        match &mut under_way.step {
+            Step::Counts { rooms, left, .. } => {
+                left.remove(&roster);
+                if count > 0 {
+                    *rooms.entry(roster.room).or_default() += count;
+                }
+                self.finish_counts(key);
             }
-            return self.finish_counts(key);
+            Step::Settling(_) => self.on_room_summary(key, &roster, (position, count), (swept, hold, now)),
+            Step::Pages(_) | Step::Names | Step::Member(_) | Step::Leases(_) => self.refuse_query(key),
         }
-        let roster = Roster { region: self.settings.region.clone(), room };
-        let held = hold.filter(|hold| is_held(Some(hold.since), ttl, now));
-        if held.is_none() && !is_settled(swept, hold, ttl, now) {
-            return self.settle(key, &roster);
-        }
-        let freshness = held.map_or(Freshness::Live, |hold| Freshness::Held { since: hold.since });
-        match &under_way.query {
-            Query::Room { after, count: wanted, .. } => {
-                let count_max = (*wanted).clamp(1, QUERY_PAGE_MAX);
-                under_way.step = Step::Page(Settled { count, freshness });
-                let command = Command::Load { roster, after: after.clone(), count: count_max };
-                self.ask(command, Pending::Query(key));
-            }
-            Query::Count { .. } => self.answer_query(key, Answer::Count { count, position, freshness }),
-            Query::Rooms { .. } | Query::Explain { .. } => self.refuse_query(key),
-        }
-    }
-
-    /// The last sweep is too old: one is asked for, and the roster looked at again.
-    fn settle(&mut self, key: QueryKey, roster: &Roster) {
-        let Some(under_way) = self.queries.under_way.get(&key) else { return };
-        // A store that keeps nothing is not swept either.
-        let is_in_vain = !self.ops.reachable(self.now);
-        if is_in_vain || self.now.since(under_way.since) >= SETTLE_WITHIN {
-            return self.refuse_query(key);
-        }
-        self.sweep.hurry(self.shard(roster), self.now);
-        self.queries.later.insert((self.now + SETTLE_LOOK, key));
     }
 
     /// Looks again at rosters that had not settled.
     pub(super) fn look_again(&mut self) {
-        while let Some((at, key)) = self.queries.later.first().copied()
-            && at <= self.now
+        while self.queries.later.first().is_some_and(|(at, ..)| *at <= self.now)
+            && let Some((_, key, roster)) = self.queries.later.pop_first()
         {
-            self.queries.later.pop_first();
-            let Some(under_way) = self.queries.under_way.get(&key) else { continue };
-            if let Query::Room { room, .. } | Query::Count { room } = &under_way.query {
-                let room = room.clone();
-                self.summarise(key, room);
+            if self.queries.under_way.contains_key(&key) {
+                self.summarise(key, roster);
             }
         }
     }
 
-    fn on_page(
-        &mut self,
-        key: QueryKey,
-        members: Vec<presence_model::profile::Member>,
-        more: bool,
-        position: Position,
-    ) {
-        let Some(UnderWay { step: Step::Page(settled), .. }) = self.queries.under_way.get(&key) else {
-            return self.refuse_query(key);
-        };
-        let Settled { count, freshness } = *settled;
-        self.answer_query(key, Answer::Room { members, more, count, position, freshness });
-    }
-
     fn on_names(&mut self, key: QueryKey, names: Vec<RoomId>) {
+        let regions = self.regions.clone();
         let Some(UnderWay { query: Query::Rooms { count, .. }, step, .. }) =
             self.queries.under_way.get_mut(&key)
         else {
@@ -226,10 +186,13 @@ impl Driver {
         };
         let most = (*count).clamp(1, QUERY_PAGE_MAX);
         let more = names.len() > most;
-        let left: BTreeSet<RoomId> = names.into_iter().take(most).collect();
+        let of_room = |room: RoomId| {
+            regions.iter().map(move |region| Roster { region: region.clone(), room: room.clone() })
+        };
+        let left: BTreeSet<Roster> = names.into_iter().take(most).flat_map(of_room).collect();
         *step = Step::Counts { rooms: BTreeMap::new(), left: left.clone(), more };
-        for room in left {
-            self.summarise(key, room);
+        for roster in left {
+            self.summarise(key, roster);
         }
         self.finish_counts(key);
     }
@@ -245,48 +208,4 @@ impl Driver {
             self.answer_query(key, Answer::Rooms { rooms, more });
         }
     }
-
-    fn on_member(&mut self, key: QueryKey, members: Vec<MemberRead>, position: Position, now: StoreTime) {
-        let Some(UnderWay { query: Query::Explain { room, user }, step, .. }) =
-            self.queries.under_way.get_mut(&key)
-        else {
-            return self.refuse_query(key);
-        };
-        let user: &UserId = user;
-        let read = members.into_iter().next().unwrap_or_else(|| MemberRead::absent(user.clone()));
-        let leases: Vec<LeaseId> =
-            read.record.iter().flat_map(|record| &record.sessions).map(|session| session.lease).collect();
-        let room = room.clone();
-        *step = Step::Leases(Box::new((read, position)));
-        if leases.is_empty() {
-            return self.on_leases(key, Vec::new(), now);
-        }
-        let shard = self.shard(&self.home(&room));
-        self.ask(Command::Leases { shard, leases }, Pending::Query(key));
-    }
-
-    fn on_leases(&mut self, key: QueryKey, leases: Vec<LeaseDetail>, now: StoreTime) {
-        let under_way = self.queries.under_way.remove(&key);
-        let Some(UnderWay { query: Query::Explain { room, .. }, step: Step::Leases(found), .. }) = under_way
-        else {
-            return self.refuse_query(key);
-        };
-        let (read, position) = *found;
-        let leases = leases.into_iter().map(|l| (l.lease, l.state, l.shortened)).collect();
-        let freshness = self.freshness(&self.home(&room));
-        let class = self.settings.classes.of(&room).map(|class| (class.name.clone(), class.timings));
-        let explained = Explained { read, leases, position, freshness, now, class };
-        self.out.push(Effect::Answer(key, Ok(Answer::Explain(Box::new(explained)))));
-    }
-}
-
-/// Whether a sweep has finished recently, and since the end of the last hold.
-fn is_settled(
-    swept: Option<StoreTime>,
-    hold: Option<HoldState>,
-    ttl: std::time::Duration,
-    now: StoreTime,
-) -> bool {
-    let after_hold = |swept: StoreTime| hold.is_none_or(|hold| hold.since + ttl <= swept);
-    swept.is_some_and(|swept| swept <= now && now.since(swept) <= SETTLED && after_hold(swept))
 }

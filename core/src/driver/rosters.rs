@@ -61,6 +61,8 @@ struct Copy {
     pages: Option<Pages>,
     /// Its watchers are told when this is over.
     lowered: Option<Lowered>,
+    /// Where it was when somebody last came from another region.
+    moved: Option<Position>,
 }
 
 /// All copies.
@@ -89,6 +91,11 @@ impl Rosters {
     pub(super) fn in_step(&self, roster: &Roster) -> Option<&Replica> {
         let copy = self.copies.get(roster)?;
         matches!(copy.sync, Sync::InStep).then_some(&copy.replica)
+    }
+
+    /// Where a roster was when somebody last came from another region.
+    pub(super) fn moved(&self, roster: &Roster) -> Option<Position> {
+        self.copies.get(roster)?.moved
     }
 
     /// Whether everything this watcher watches is in step, but for copies that are not since `late` or longer.
@@ -169,6 +176,7 @@ impl Driver {
             idle_since: self.now,
             pages: None,
             lowered: None,
+            moved: None,
         };
         self.rosters.copies.insert(roster.clone(), copy);
         self.load(roster);
@@ -194,6 +202,9 @@ impl Driver {
 
     /// How fresh what is known of a roster is.
     pub(super) fn freshness(&self, roster: &Roster) -> Freshness {
+        if !self.serves(&roster.region) {
+            return self.peers.freshness(roster).unwrap_or(Freshness::Live);
+        }
         let shard = self.shard(roster);
         if let Some(since) = self.rosters.stale.or(self.sweep.unturned(shard)) {
             return Freshness::Stale { since };
@@ -253,6 +264,7 @@ impl Driver {
     fn follow(&mut self, commit: &Committed) {
         let now = self.now;
         let Some(copy) = self.rosters.copies.get_mut(&commit.roster) else { return };
+        copy.note_move(commit);
         match copy.sync {
             Sync::InStep => {
                 let (lowers, before) = (copy.replica.only_lowers(&commit.delta), copy.replica.digest());
@@ -303,6 +315,7 @@ impl Driver {
             return;
         }
         self.rosters.compact_at = self.now + COMPACT_EVERY;
+        self.peers.forget_pages();
         for copy in self.rosters.copies.values_mut() {
             copy.replica.compact(self.now);
             copy.pages = None;
@@ -311,6 +324,13 @@ impl Driver {
 }
 
 impl Copy {
+    fn note_move(&mut self, commit: &Committed) {
+        if commit.transitions.iter().any(|(_, transition)| transition.moved) {
+            let at = Position { epoch: commit.delta.epoch, revision: commit.delta.to };
+            self.moved = self.moved.max(Some(at));
+        }
+    }
+
     fn keep(&mut self, delta: &presence_model::delta::Delta) {
         if self.buffer.len() < TAIL_BUFFER_MAX {
             self.buffer.push_back(delta.clone());

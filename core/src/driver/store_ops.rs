@@ -44,8 +44,10 @@ pub(super) enum Pending {
     Query(QueryKey),
     /// The number of members of a roster that is counted, in this state of the count.
     Count(Roster, u64),
-    /// A summary of a room for a question.
-    Summary(QueryKey, RoomId),
+    /// A page of one region for a question.
+    QueryPage(QueryKey, RegionId),
+    /// A summary of a roster for a question.
+    Summary(QueryKey, Roster),
     /// A page of what is revoked.
     Revoked,
     /// Whether something was revoked.
@@ -200,7 +202,8 @@ impl Driver {
             Pending::Distrust(shard) => self.on_distrusted(shard, &result),
             Pending::Query(key) => self.on_query_step(key, result),
             Pending::Count(roster, serial) => self.on_counted(&roster, serial, result),
-            Pending::Summary(key, room) => self.on_summary(key, room, result),
+            Pending::QueryPage(key, region) => self.on_query_page(key, &region, result),
+            Pending::Summary(key, roster) => self.on_summary(key, roster, result),
         }
     }
 

@@ -15,6 +15,7 @@ use presence_model::time::Mono;
 use presence_model::watch::{Level, OpenRoom, WatchDown, WatchRefusal, WatchUp};
 
 use self::place::Place;
+use super::peers::Who;
 use super::{Driver, Effect, WatchEnd, WatchKey};
 use crate::limits::{
     ROOMS_PER_WATCH_MAX, ROOMS_WATCHED_MAX, WATCH_NOTES_MAX, WATCH_READ_WITHIN, WATCHES_MAX,
@@ -154,9 +155,9 @@ impl Driver {
         let room = open.room.clone();
         let is_new = !watch.rooms.contains_key(&room);
         let is_full = is_new && watch.rooms.len() >= ROOMS_PER_WATCH_MAX;
-        if !open.home.iter().chain(&open.regions).all(|region| self.serves(region)) {
+        let Some(regions) = self.regions_for(&open) else {
             return self.refuse_room(key, room, WatchRefusal::UnknownRegion);
-        }
+        };
         if is_full {
             return self.refuse_room(key, room, WatchRefusal::TooManyRooms);
         }
@@ -164,12 +165,12 @@ impl Driver {
             let retry_after = self.retry_after();
             return self.refuse_room(key, room, WatchRefusal::RateLimited { retry_after });
         }
-        let regions = if open.regions.is_empty() { self.regions.clone() } else { open.regions.clone() };
         let place = |region: &RegionId| {
             let equal = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.get(region));
             let seen = |cursor: &Option<_>| cursor.as_ref().and_then(|cursor: &Cursor| cursor.seen(region));
             let at_least = seen(&open.at_least).max(seen(&open.cursor));
-            (region.clone(), Place::new(equal(&open.cursor), at_least, equal(&open.recall)))
+            let place = Place::new(equal(&open.cursor), at_least, equal(&open.recall));
+            (region.clone(), if self.serves(region) { place } else { place.kept_elsewhere() })
         };
         let places = regions.iter().map(place).collect();
         self.hear_of_epochs(&open);
@@ -192,6 +193,23 @@ impl Driver {
             }
         }
         self.watchers.touch(key, &room);
+    }
+
+    /// The regions that a watcher is shown; none if it names one that is not known. A watcher of another region, which is
+    /// a core there, is shown what is kept here: of what is kept elsewhere it hears from there.
+    fn regions_for(&self, open: &OpenRoom) -> Option<Vec<RegionId>> {
+        let is_peer = |region: &RegionId| self.peers.knows(region);
+        let comes_from_peer = match &open.home {
+            Some(home) if self.serves(home) => false,
+            Some(home) if is_peer(home) => true,
+            Some(_) => return None,
+            None => false,
+        };
+        let may_see = |region: &RegionId| self.serves(region) || (is_peer(region) && !comes_from_peer);
+        if open.regions.is_empty() {
+            return Some(self.known_regions().filter(|region| may_see(region)).cloned().collect());
+        }
+        open.regions.iter().all(may_see).then(|| open.regions.clone())
     }
 
     /// Says that a room is not watched, for this reason: not any more, if it was. Who lets such answers
@@ -231,6 +249,9 @@ impl Driver {
 
     /// A watcher wants so much of a roster.
     fn attend(&mut self, level: Level, roster: &Roster, key: WatchKey) {
+        if !self.serves(&roster.region) {
+            return self.attend_peer(roster, (Who::Watch(key), level));
+        }
         match level {
             Level::Members => self.watch_roster(roster, key),
             Level::Count => self.count_roster(roster, key),
@@ -239,6 +260,9 @@ impl Driver {
 
     /// It does so no more.
     fn neglect(&mut self, level: Level, roster: &Roster, key: WatchKey) {
+        if !self.serves(&roster.region) {
+            return self.neglect_peer(roster, (Who::Watch(key), level));
+        }
         match level {
             Level::Members => self.unwatch_roster(roster, key),
             Level::Count => self.uncount_roster(roster, key),

@@ -31,7 +31,6 @@ impl v1::admin_service_server::AdminService for AdminApi {
             return Err(ServiceError::Internal.into());
         };
         let mut response = response(&user, &explained);
-        response.region = self.0.region.as_str().to_owned();
         response.story = story::tell(&room, &user, &explained);
         Ok(Response::new(response))
     }
@@ -104,6 +103,7 @@ fn response(user: &UserId, explained: &Explained) -> v1::ExplainResponse {
             .into_iter()
             .map(|(session, tombstone)| convert::ended_session(session, tombstone))
             .collect(),
+        region: explained.region.as_str().to_owned(),
         position: Some(explained.position.into()),
         freshness: Some(explained.freshness.into()),
         store_time_ms: explained.now.0,

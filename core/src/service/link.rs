@@ -74,8 +74,8 @@ impl v1::edge_service_server::EdgeService for EdgeApi {
             if let LinkEvent::Close(CloseReason::Region) = event
                 && let Some(unsaid) = api.says(Saying::Region)
             {
-                let here = &api.region;
-                tracing::warn!(%edge, %region, %here, unsaid, "an edge of another region is refused: see --region");
+                let here = &api.regions.own;
+                tracing::warn!(%edge, %region, %here, unsaid, "an edge of another region is refused: see --region and --edge-regions");
             }
         });
         let outbound = outbound(events, why, over.clone());

@@ -2,15 +2,16 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use presence_client::Crossing;
 use presence_model::id::{RegionId, RoomId, UserId};
-use presence_model::position::Position;
-use presence_model::replica::Freshness;
 use presence_proto::status::ServiceError;
-use presence_proto::v1;
+use presence_proto::{CROSSING_FROM, CROSSING_TO, v1};
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Api, caller, watch};
-use crate::driver::{Answer, Query};
+use crate::driver::{Answer, Query, RegionNow};
 use crate::limits::{PAGE_SIZE_DEFAULT, QUERY_PAGE_MAX};
 
 /// Reads and watches.
@@ -26,6 +27,9 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
         request: Request<Streaming<v1::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let caller = caller(&request)?;
+        if let Some(crossing) = crossing(request.metadata())? {
+            self.0.admit_crossing(&caller, &crossing)?;
+        }
         Ok(Response::new(watch::open(&self.0, caller, request.into_inner()).await?))
     }
 
@@ -40,15 +44,14 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
             after: after(&asked.page_token, UserId::new)?,
             count: page_size(asked.page_size)?,
         };
-        let Answer::Room { members, more, count, position, freshness } = self.0.ask(&caller, query).await?
-        else {
+        let Answer::Room { members, more, count, regions } = self.0.ask(&caller, query).await? else {
             return Err(ServiceError::Internal.into());
         };
         let last = members.last().map(|member| member.user.as_str());
         Ok(Response::new(v1::GetRoomResponse {
             next_page_token: next_page_token(more, last),
             members: members.into_iter().map(Into::into).collect(),
-            regions: vec![region_view(&self.0.region, position, freshness)],
+            regions: regions.into_iter().map(region_view).collect(),
             count,
         }))
     }
@@ -59,10 +62,10 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
     ) -> Result<Response<v1::CountRoomResponse>, Status> {
         let caller = caller(&request)?;
         let query = Query::Count { room: room(&request.into_inner().room)? };
-        let Answer::Count { count, position, freshness } = self.0.ask(&caller, query).await? else {
+        let Answer::Count { count, regions } = self.0.ask(&caller, query).await? else {
             return Err(ServiceError::Internal.into());
         };
-        let regions = vec![region_view(&self.0.region, position, freshness)];
+        let regions = regions.into_iter().map(region_view).collect();
         Ok(Response::new(v1::CountRoomResponse { count, regions }))
     }
 
@@ -94,6 +97,22 @@ impl v1::presence_service_server::PresenceService for PresenceApi {
     }
 }
 
+/// The regions that a core names which watches another one's rooms.
+fn crossing(metadata: &MetadataMap) -> Result<Option<Crossing>, Status> {
+    let named = |key| {
+        let bytes = metadata.get_bin(key).map(MetadataValue::to_bytes).transpose();
+        let bytes = bytes.map_err(|_| bad("a region in the metadata is not in base64"))?;
+        let name = |bytes: &Bytes| std::str::from_utf8(bytes).ok().and_then(|name| RegionId::new(name).ok());
+        let read = |bytes| name(&bytes).ok_or_else(|| bad("a region in the metadata is no name"));
+        bytes.map(read).transpose()
+    };
+    match (named(CROSSING_FROM)?, named(CROSSING_TO)?) {
+        (None, None) => Ok(None),
+        (Some(from), Some(to)) => Ok(Some(Crossing { from, to })),
+        (Some(_), None) | (None, Some(_)) => Err(bad("the metadata names one region and not the other")),
+    }
+}
+
 pub(super) fn bad(rule: &str) -> Status {
     ServiceError::BadRequest(rule.to_owned()).into()
 }
@@ -102,11 +121,11 @@ pub(super) fn room(name: &str) -> Result<RoomId, Status> {
     RoomId::new(name).map_err(|error| bad(&error.to_string()))
 }
 
-fn region_view(region: &RegionId, position: Position, freshness: Freshness) -> v1::RegionView {
+fn region_view(now: RegionNow) -> v1::RegionView {
     v1::RegionView {
-        region: region.as_str().to_owned(),
-        position: Some(position.into()),
-        freshness: Some(freshness.into()),
+        region: now.region.as_str().to_owned(),
+        position: now.position.map(Into::into),
+        freshness: Some(now.freshness.into()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
+use presence_model::id::RegionId;
 use presence_model::time::{Mono, millis};
 use presence_runtime::clock::Clock;
 use presence_runtime::telemetry::Rationed;
@@ -15,10 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::store_log::StoreLog;
-use super::{Attached, Command, Handle, LinkEvent, Told, WatchEvent};
+use super::{Attached, Command, Handle, LinkEvent, PeerLines, Told, WatchEvent};
 use crate::driver::{
-    Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, QueryKey, QueryRefusal, Shed, StoreOp,
-    TransitionLine, WatchKey,
+    Answer, AuditNote, Driver, Effect, Input, LinkEnd, LinkKey, PeerHeard, PeerWish, QueryKey, QueryRefusal,
+    Shed, StoreOp, TransitionLine, WatchKey,
 };
 use crate::limits::{DRIVER_INPUTS_A_TURN, LINKS_SAID, SHED_TOLD_EVERY};
 use crate::metrics::{CoreMetrics, reason_of, verb};
@@ -47,6 +48,7 @@ pub struct DriverTask {
     effects: Vec<Effect>,
     shed: Shedding,
     namesakes_said: Rationed<1>,
+    peers: PeerLines,
 }
 
 /// What has been told of arrivals that were refused.
@@ -86,8 +88,15 @@ impl DriverTask {
             effects: Vec::new(),
             shed: Shedding::default(),
             namesakes_said: Rationed::new(LINKS_SAID),
+            peers: PeerLines::default(),
         };
         (task, handle)
+    }
+
+    /// The same, which watches these peers.
+    #[must_use]
+    pub fn with_peers(self, peers: PeerLines) -> Self {
+        Self { peers, ..self }
     }
 
     /// Runs until stopped, or until nobody can reach it any more.
@@ -118,6 +127,7 @@ impl DriverTask {
             self.tell_shed();
             self.tell_clock();
             self.tell_revoked();
+            self.tell_peers();
         }
     }
 
@@ -153,6 +163,30 @@ impl DriverTask {
         }
     }
 
+    fn tell_peers(&self) {
+        for (region, now) in self.driver.peers(self.clock.now()) {
+            self.metrics.peers.tell(region, now);
+        }
+    }
+
+    /// Hands a wish on to the task of a peer, and tells people what concerns them.
+    fn wish(&mut self, region: RegionId, wish: PeerWish) {
+        match &wish {
+            PeerWish::Refused(room, refusal) => {
+                self.metrics.peers.refused_room(&region, (room, refusal), self.clock.now());
+            }
+            PeerWish::Gone => {
+                self.metrics.peers.lost(&region);
+                tracing::error!(%region, "a region was not heard for longer than its hold: all of it is shown as gone");
+            }
+            PeerWish::Send(_) | PeerWish::Reconnect(_) => {
+                if !self.peers.tell(&region, wish) {
+                    self.waiting.push_back(Input::Peer(region, PeerHeard::Lost));
+                }
+            }
+        }
+    }
+
     fn tell_attached(&self) {
         let now = Attached { links: self.links.len(), watches: self.watches.len() };
         self.told.attached.send_if_modified(|told| std::mem::replace(told, now) != now);
@@ -176,6 +210,7 @@ impl DriverTask {
                     | Input::DrainEdge(..)
                     | Input::Limits(_)
                     | Input::Store(..)
+                    | Input::Peer(..)
                     | Input::Drain
                     | Input::Tick => {}
                 }
@@ -247,6 +282,7 @@ impl DriverTask {
                 self.tell_watch(key, WatchEvent::End(end));
                 self.watches.remove(&key);
             }
+            Effect::Peer(region, wish) => self.wish(region, wish),
             Effect::Answer(key, answer) => {
                 // Nobody waits any more: the caller hung up.
                 let _ = self.questions.remove(&key).map(|answering| answering.send(answer));

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use presence_model::cursor::Cursor;
 use presence_model::fanout::Next;
 use presence_model::id::UserId;
-use presence_model::replica::Freshness;
+use presence_model::replica::{Freshness, Phase};
 use presence_model::view::{Sample, View, ViewRevision};
 use presence_model::watch::{Level, WatchRefusal};
 
-use super::rooms::{News, Room, RoomKey, Told};
+use super::rooms::{Fresh, News, Room, RoomKey, Told};
 use super::table::{Show, Showing};
 use super::{ConnKey, Cx, Effect, Hub, Reconnects};
 use crate::limits::{SAMPLE_MAX, SEND_BYTES_MAX};
@@ -168,10 +168,16 @@ fn tell_freshness(
     }
     let unseen = room.fresh.iter_mut().filter(|fresh| fresh.version > show.fresh_seen);
     let (live, others): (Vec<_>, Vec<_>) = unseen.partition(|fresh| fresh.freshness == Freshness::Live);
-    frames.extend(others.into_iter().map(|fresh| fresh.frame(&room.name, encoding)));
+    // Who is new is shown nobody of a region that is lost, and keeps nobody for its sake.
+    let others = others.into_iter().filter(|fresh| !is_new || !is_lost(view, fresh));
+    frames.extend(others.map(|fresh| fresh.frame(&room.name, encoding)));
     show.fresh_seen = room.fresh_version;
     let live = live.into_iter().filter(|_| !is_new);
     live.map(|fresh| fresh.frame(&room.name, encoding)).collect()
+}
+
+fn is_lost(view: &View, fresh: &Fresh) -> bool {
+    view.region(&fresh.region).is_some_and(|copy| copy.phase() == Phase::Lost)
 }
 
 fn look(

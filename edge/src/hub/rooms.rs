@@ -30,7 +30,7 @@ pub(super) struct RoomKey(u32);
 
 /// How fresh a region is, as told to receivers that have not seen this version.
 pub(super) struct Fresh {
-    region: RegionId,
+    pub(super) region: RegionId,
     pub(super) freshness: Freshness,
     pub(super) version: u32,
     frames: Frames,
@@ -128,7 +128,11 @@ pub(super) struct Rooms {
 impl Rooms {
     pub(super) fn new(home: RegionId, timings: &Timings, list_members: usize) -> Self {
         Self {
-            watcher: Watcher::new(WatcherSettings { home: Some(home), beat: timings.link_beat }),
+            watcher: Watcher::new(WatcherSettings {
+                home: Some(home),
+                beat: timings.link_beat,
+                remembers: false,
+            }),
             slots: Vec::new(),
             free: Vec::new(),
             names: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(0)),

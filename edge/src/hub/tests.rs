@@ -11,6 +11,7 @@ mod line;
 mod link;
 mod liveness;
 mod refused;
+mod regions;
 mod rejoins;
 mod revoked;
 mod rooms;

@@ -41,6 +41,7 @@ fn transition(kind: TransitionKind) -> Transition {
         edge: session.edge.incarnation,
         lease: session.lease,
         kind,
+        moved: kind == TransitionKind::Joined,
     }
 }
 

@@ -86,6 +86,7 @@ impl Person {
             edge: self.edge,
             lease: self.lease,
             kind,
+            moved: false,
         }
     }
 

@@ -232,7 +232,7 @@ impl World {
         let settings = presence_core::settings::Settings {
             grpc: SocketAddr::new(host.address, 4701),
             admin: None,
-            region: self.roster.region.clone(),
+            regions: presence_core::settings::Regions::single(self.roster.region.clone()),
             name: host.name.clone(),
             timings: self.timings,
             classes: Classes::default(),
@@ -245,6 +245,7 @@ impl World {
         host.start(self.now, async move || {
             let deps = presence_core::start::Deps {
                 clock: Clock::system(),
+                peers: network.clone(),
                 network,
                 metrics: Metrics::new(),
                 verifier,

@@ -15,12 +15,14 @@ pub struct WatcherSettings {
     pub home: Option<RegionId>,
     /// How often the core beats; above zero.
     pub beat: Duration,
+    /// Whether each copy remembers who was touched, for whoever hands single regions on.
+    pub remembers: bool,
 }
 
 impl Default for WatcherSettings {
     /// The core's own region, and one second: no core beats less often.
     fn default() -> Self {
-        Self { home: None, beat: Duration::from_secs(1) }
+        Self { home: None, beat: Duration::from_secs(1), remembers: false }
     }
 }
 

@@ -109,6 +109,11 @@ fn some(cursor: &Cursor) -> Option<Cursor> {
 }
 
 impl Watched {
+    pub(super) fn new(remembers: bool) -> Self {
+        let view = if remembers { View::of_copies_with_history() } else { View::new() };
+        Self { view, ..Self::default() }
+    }
+
     pub(super) fn set_options(&mut self, mut options: RoomOptions) {
         let at_least = std::mem::take(&mut options.at_least);
         self.options = options;
@@ -206,6 +211,18 @@ impl Watched {
         }
         if self.stand() != before {
             effects.push(Effect::Event(Event::Changed(room.clone())));
+        }
+    }
+
+    /// It was not heard for longer than its hold.
+    pub(super) fn lose(&mut self, room: &RoomId, now: Mono, effects: &mut Vec<Effect>) {
+        let regions: Vec<RegionId> = self.view.regions().map(|(region, _)| region.clone()).collect();
+        for region in regions {
+            self.take(room, (&region, RegionEvent::Lost), now, effects);
+        }
+        if self.count.is_some_and(|count| count > 0) {
+            self.count = Some(0);
+            effects.push(Effect::Event(Event::Count { room: room.clone(), members: 0 }));
         }
     }
 

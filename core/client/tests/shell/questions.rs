@@ -29,7 +29,7 @@ fn page(users: &[&str], next: &str) -> v1::GetRoomResponse {
 }
 
 fn region_now() -> RegionNow {
-    RegionNow { region: region(), position: position(7), freshness: Freshness::Live }
+    RegionNow { region: region(), position: Some(position(7)), freshness: Freshness::Live }
 }
 
 #[tokio::test]

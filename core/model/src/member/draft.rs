@@ -45,10 +45,10 @@ impl<'a> Draft<'a> {
         &self.sessions
     }
 
-    /// The member's since: of the record and what a re-join brings the earlier, else now. Neither is
+    /// The member's since: of the record and what a join brings the earlier, else now. Neither is
     /// compared with now: after a step of the clock that would show as a change.
-    pub(super) fn since(&mut self, rejoin: Option<StoreTime>, now: StoreTime) -> StoreTime {
-        let since = self.since.into_iter().chain(rejoin).min().unwrap_or(now);
+    pub(super) fn since(&mut self, brought: Option<StoreTime>, now: StoreTime) -> StoreTime {
+        let since = self.since.into_iter().chain(brought).min().unwrap_or(now);
         self.since = Some(since);
         since
     }
@@ -140,7 +140,15 @@ impl<'a> Draft<'a> {
             edge: session.edge.incarnation,
             lease: session.lease,
             kind,
+            moved: false,
         });
+    }
+
+    /// What was noted last is of a user that comes from another region.
+    pub(super) fn moves(&mut self) {
+        if let Some(transition) = self.change.transitions.last_mut() {
+            transition.moved = true;
+        }
     }
 
     /// Whether all stays as read.

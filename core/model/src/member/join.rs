@@ -33,9 +33,9 @@ use super::{Granted, Join};
 /// Without a generation a join is the attempt of its connection that is known, else the highest known
 /// plus one; above [`Generation::MAX`] there is none, and the session is refused like a stale one: its
 /// client takes another id. Above the session limit a session without a lease or the one whose grace ends first gives
-/// way; its tombstone says how it would have ended (`lease_expired`, `connection_lost`). Of a re-join
-/// and the record, the earlier since wins; one that lies further ahead than [`SINCE_AHEAD_MS_MAX`] is no
-/// member's and is not believed.
+/// way; its tombstone says how it would have ended (`lease_expired`, `connection_lost`). Of a re-join, the
+/// record and another region, the earliest since wins; one that lies further ahead than
+/// [`SINCE_AHEAD_MS_MAX`] is no member's and is not believed.
 ///
 /// # Errors
 /// [`Refusal::StaleGeneration`], for re-joins and after an eviction [`Refusal::HasEnded`] instead;
@@ -64,7 +64,9 @@ pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, R
         give_way(&mut draft, read, now)?;
     }
 
-    let believed = join.rejoin.filter(|since| since.0 <= now.0.saturating_add(SINCE_AHEAD_MS_MAX));
+    let elsewhere = join.moved.and_then(|moved| moved.since);
+    let brought = join.rejoin.into_iter().chain(elsewhere).min();
+    let believed = brought.filter(|since| since.0 <= now.0.saturating_add(SINCE_AHEAD_MS_MAX));
     let since = draft.since(believed, now);
     let session = SessionRecord {
         session: join.session.clone(),
@@ -86,6 +88,9 @@ pub fn join(read: &MemberRead, join: &Join, now: StoreTime) -> Result<Granted, R
     let lease = session.lease;
     draft.grant(&session);
     draft.put(session, TransitionKind::Joined);
+    if join.moved.is_some() {
+        draft.moves();
+    }
     let resumed = known.stored.is_some();
     Ok(Granted { lease, generation, since, resumed, change: Some(Box::new(draft.finish())) })
 }

@@ -59,6 +59,7 @@ pub(crate) fn join(lease_number: u64) -> Join {
         client: "test".into(),
         token: token(NEVER),
         rejoin: None,
+        moved: None,
         lease: lease(lease_number),
     }
 }

@@ -19,6 +19,10 @@ regions = ["eu-west"]
 certificate = "team-a.example"
 scopes = ["presence.read"]
 rooms = ["team-a:"]
+
+[[core]]
+certificate = "core.us.example"
+regions = ["us-east"]
 "#;
 
 fn refusals() -> Arc<AccessRefusals> {
@@ -51,7 +55,8 @@ const ADMIN: Need = Need::Scope(Scope::Admin);
 #[test]
 fn a_method_is_for_those_who_have_what_it_needs() {
     let (edge, service) = (|| certificate("edge.example"), || certificate("team-a.example"));
-    let table: [(Need, Credentials, bool); 14] = [
+    let core = || certificate("core.us.example");
+    let table: [(Need, Credentials, bool); 18] = [
         (Need::Edge, edge(), true),
         (Need::Edge, service(), false),
         (Need::Edge, token(&[Scope::Read, Scope::Feed, Scope::Admin]), false),
@@ -59,6 +64,10 @@ fn a_method_is_for_those_who_have_what_it_needs() {
         (WATCH, service(), true),
         (WATCH, token(&[Scope::Read]), true),
         (WATCH, token(&[Scope::Admin]), false),
+        (WATCH, core(), true),
+        (READ, core(), false),
+        (ADMIN, core(), false),
+        (Need::Edge, core(), false),
         (READ, edge(), false),
         (READ, service(), true),
         (READ, token(&[Scope::Admin, Scope::Feed]), false),
@@ -164,4 +173,20 @@ async fn a_stream_is_over_when_the_table_takes_something_away_and_only_then() {
     peers.send_replace(Arc::new(Peers::parse(&TABLE.replace("eu-west", "us-east")).unwrap()));
     assert_eq!(caller.over(&access, left(None)).await, ServiceError::Forbidden);
     assert!(is_pending(admit(READ, Credentials::Unasked).unwrap().over(&access, left(None))));
+}
+
+#[test]
+fn a_core_speaks_for_its_own_region_and_shows_every_room() {
+    let core = admit(WATCH, certificate("core.us.example")).unwrap();
+    let [own, other] = ["us-east", "eu-west"].map(|name| RegionId::new(name).unwrap());
+    assert!(core.crosses(&own).is_ok() && core.crosses(&other).is_err());
+    assert!(core.rooms("any room").is_ok());
+    for (what, credentials) in [
+        ("an edge", certificate("edge.example")),
+        ("a service", certificate("team-a.example")),
+        ("a token", token(&[Scope::Read, Scope::Admin])),
+    ] {
+        assert!(admit(WATCH, credentials).unwrap().crosses(&own).is_err(), "{what}");
+    }
+    assert!(admit(WATCH, Credentials::Unasked).unwrap().crosses(&own).is_ok(), "nobody is asked");
 }

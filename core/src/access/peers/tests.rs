@@ -190,3 +190,19 @@ proptest! {
         let _ = Peers::parse(&text);
     }
 }
+
+#[test]
+fn a_certificate_of_cores_has_their_regions_and_loses_nothing_unnoticed() {
+    let table = |regions: &str| {
+        Peers::parse(&format!("[[core]]\ncertificate = \"Core.example\"\nregions = {regions}\n"))
+    };
+    let named =
+        |regions: &str| table(regions).unwrap().named(&PeerNames::from_iter(["core.example"])).unwrap();
+    let (one, two) = (named("[\"us\"]"), named("[\"us\", \"eu\"]"));
+    assert_eq!(one.cores, [RegionId::new("us").unwrap()]);
+    assert!(one.is_within(&two) && !two.is_within(&one));
+    for bad in ["[]", "[\"\"]"] {
+        let fault = table(bad).unwrap_err().to_string();
+        assert!(fault.starts_with("core[0].regions"), "{fault}");
+    }
+}

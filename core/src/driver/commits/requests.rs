@@ -1,10 +1,11 @@
 //! What comes over a link becomes work: the token is judged, names are completed, a lease is minted.
 
 use presence_model::claim::{Action, Claims, TokenRefusal};
+use presence_model::cursor::Cursor;
 use presence_model::id::{EdgeName, Generation, RoomId, Roster, UserId};
 use presence_model::lease::{EdgeMark, LeaseId};
 use presence_model::link::{JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId};
-use presence_model::member;
+use presence_model::member::{self, Moved};
 use presence_model::profile::State;
 use presence_model::reason::LeaveReason;
 use presence_model::record::EdgeRef;
@@ -48,10 +49,20 @@ impl Driver {
             client: up.client,
             token: claims.token.clone(),
             rejoin: up.rejoin,
+            moved: self.moved_from(&roster, &claims.user, &up.cursor),
         };
         let user = claims.user.clone();
         let work = JoinWork { link, request, join, claims, decided: None };
         self.enqueue(roster, user, Work::Join(Box::new(work)));
+    }
+
+    /// Whether a user comes from another region: it is shown there, or its client says that it has seen one. Nobody
+    /// may see it as gone in between.
+    fn moved_from(&self, roster: &Roster, user: &UserId, cursor: &Cursor) -> Option<Moved> {
+        let others = || self.known_regions().filter(|region| **region != roster.region);
+        let shown = others().filter_map(|region| self.shown_in(region, &roster.room, user));
+        let since = shown.map(|member| member.since).min();
+        (since.is_some() || others().any(|region| cursor.seen(region).is_some())).then_some(Moved { since })
     }
 
     /// A lease id for a roster and an edge, unpredictable if the seed is.

@@ -264,6 +264,7 @@ impl Driver {
             }
             Sync::CatchingUp => {
                 for commit in commits {
+                    copy.note_move(&commit);
                     match copy.replica.delta(&commit.delta, self.now) {
                         Applied::Shown(_) | Applied::Known => {}
                         Applied::Gap | Applied::Differs => return self.load(roster),

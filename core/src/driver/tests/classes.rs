@@ -67,8 +67,8 @@ fn stored(world: &mut World) -> [Vec<String>; 2] {
 }
 
 fn freshness(world: &mut World, room: RoomId) -> Freshness {
-    let Ok(Answer::Count { freshness, .. }) = world.ask(Query::Count { room }) else { panic!("counted") };
-    freshness
+    let Ok(Answer::Count { regions, .. }) = world.ask(Query::Count { room }) else { panic!("counted") };
+    regions[0].freshness
 }
 
 #[test]

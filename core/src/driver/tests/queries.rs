@@ -5,7 +5,7 @@ use presence_model::record::LeaseState;
 use presence_model::replica::Freshness;
 
 use super::world::{World, ms, room, secs, user};
-use crate::driver::{Answer, Query, QueryRefusal};
+use crate::driver::{Answer, Query, QueryRefusal, RegionNow};
 
 #[test]
 fn a_room_is_told_in_pages_with_count_and_position() {
@@ -18,7 +18,10 @@ fn a_room_is_told_in_pages_with_count_and_position() {
     let mut all = Vec::new();
     loop {
         let answer = world.ask(Query::Room { room: room("r"), after, count: 3 }).unwrap();
-        let Answer::Room { members, more, count, position, freshness } = answer else { panic!("a room") };
+        let Answer::Room { members, more, count, regions } = answer else { panic!("a room") };
+        let [RegionNow { position: Some(position), freshness, .. }] = regions[..] else {
+            panic!("one region")
+        };
         assert_eq!((count, position.revision, freshness), (7, Revision(7), Freshness::Live));
         after = members.last().map(|member| member.user.clone());
         all.extend(members.into_iter().map(|member| member.user.as_str().to_owned()));

@@ -1,6 +1,7 @@
 //! The world of the stories.
 
 mod edge;
+mod operator;
 pub(super) mod watcher;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,15 +9,15 @@ use std::time::Duration;
 
 use presence_model::claim::TokenRefusal;
 use presence_model::class::{ClassGiven, Classes};
-use presence_model::id::{EdgeName, Incarnation, RegionId, RoomId, Roster, UserId};
-use presence_model::revocation::Revocation;
+use presence_model::id::{EdgeName, RegionId, RoomId, Roster, UserId};
 use presence_model::time::{Mono, StoreTime};
 use presence_model::timing::{Timings, TimingsGiven};
+use presence_model::watch::WatchDown;
 
 pub(super) use self::edge::{Edge, session};
 pub(super) use self::watcher::Watcher;
 use crate::driver::{
-    Answer, ArrivalLimits, AuditNote, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, Query,
+    Answer, ArrivalLimits, AuditNote, CloseReason, Driver, DriverSettings, Effect, Input, LinkKey, PeerWish,
     QueryKey, QueryRefusal, Shed, StoreOp, TransitionLine, Verb, WatchKey,
 };
 use crate::store::memory::{MemorySettings, MemoryStore, Tampering};
@@ -44,7 +45,11 @@ pub(super) fn user(name: &str) -> UserId {
 }
 
 pub(super) fn region() -> RegionId {
-    RegionId::new("here").unwrap()
+    region_called("here")
+}
+
+pub(super) fn region_called(name: &str) -> RegionId {
+    RegionId::new(name).unwrap()
 }
 
 pub(super) fn roster(name: &str) -> Roster {
@@ -102,6 +107,12 @@ pub(super) struct World {
     pub(super) faults: Faults,
     pub(super) timings: Timings,
     classes: Classes,
+    /// Its own, those of further edges, and those kept elsewhere.
+    regions: (RegionId, Vec<RegionId>, Vec<RegionId>),
+    /// What is to be done for regions that are kept elsewhere.
+    pub(super) wishes: Vec<(RegionId, PeerWish)>,
+    /// What cores of other regions are told.
+    pub(super) foreign_watches: BTreeMap<WatchKey, Vec<WatchDown>>,
     cores: Vec<Core>,
     events: BTreeMap<(Mono, u64), Event>,
     held_back: Vec<(usize, StoreOp, Command)>,
@@ -146,6 +157,16 @@ impl World {
 
     /// Rooms of these classes have timers of their own.
     pub(super) fn of_classes(cores: u64, classes: &[ClassGiven]) -> Self {
+        Self::whole((region(), Vec::new(), Vec::new()), cores, classes)
+    }
+
+    /// One core that keeps the rosters of its region and of further ones, and watches those of others.
+    pub(super) fn of_regions(own: &str, of_edges: &[&str], peers: &[&str]) -> Self {
+        let named = |names: &[&str]| names.iter().map(|name| region_called(name)).collect();
+        Self::whole((region_called(own), named(of_edges), named(peers)), 1, &[])
+    }
+
+    fn whole(regions: (RegionId, Vec<RegionId>, Vec<RegionId>), cores: u64, classes: &[ClassGiven]) -> Self {
         let usual = TimingsGiven::default();
         let (timings, classes) = Timings::derive_classes(usual, usual, classes).unwrap();
         let settings = MemorySettings { shards: 4, ..MemorySettings::default() };
@@ -156,6 +177,9 @@ impl World {
             faults: Faults::default(),
             timings,
             classes,
+            regions,
+            wishes: Vec::new(),
+            foreign_watches: BTreeMap::new(),
             cores: Vec::new(),
             events: BTreeMap::new(),
             held_back: Vec::new(),
@@ -198,8 +222,9 @@ impl World {
     pub(super) fn start_core(&mut self) -> usize {
         let core = self.cores.len();
         let settings = DriverSettings {
-            region: region(),
-            edge_regions: vec![region()],
+            region: self.regions.0.clone(),
+            edge_regions: self.regions.1.clone(),
+            peers: self.regions.2.clone(),
             timings: self.timings,
             classes: self.classes.clone(),
             name: "core".into(),
@@ -270,7 +295,12 @@ impl World {
             }
             Effect::Watch(key, downs) => {
                 let now = self.now;
-                let watcher = self.watchers.get_mut(&key).unwrap();
+                if let Some(told) = self.foreign_watches.get_mut(&key) {
+                    told.extend(downs);
+                    return self.input(core, Input::WatchReady(key));
+                }
+                // A core elsewhere may have hung up while this one slept.
+                let Some(watcher) = self.watchers.get_mut(&key) else { return };
                 watcher.take(downs, now);
                 if !watcher.stalled {
                     self.input(core, Input::WatchReady(key));
@@ -279,6 +309,7 @@ impl World {
             Effect::CloseWatch(key, _) => {
                 self.watchers.remove(&key);
             }
+            Effect::Peer(region, wish) => self.wishes.push((region, wish)),
             Effect::Answer(key, answer) => {
                 self.answers.insert(key, answer);
             }
@@ -422,70 +453,6 @@ impl World {
         for (core, op, command) in std::mem::take(&mut self.held_back) {
             self.schedule(WAY, Event::Arrives(core, op, command));
         }
-    }
-
-    /// Asks the first core and waits for the answer.
-    pub(super) fn ask(&mut self, query: Query) -> Result<Answer, QueryRefusal> {
-        self.ask_core(0, query)
-    }
-
-    pub(super) fn ask_core(&mut self, core: usize, query: Query) -> Result<Answer, QueryRefusal> {
-        let key = QueryKey(self.sequence);
-        self.sequence += 1;
-        self.input(core, Input::Query(key, query));
-        self.answer(key)
-    }
-
-    /// Whether a core refuses a question at once.
-    pub(super) fn is_refused(&mut self, core: usize, query: Query) -> bool {
-        let key = QueryKey(self.sequence);
-        self.sequence += 1;
-        self.input(core, Input::Query(key, query));
-        matches!(self.answers.get(&key), Some(Err(_)))
-    }
-
-    /// Has a core evict somebody from the room `r`, and waits for the answer.
-    pub(super) fn evict(&mut self, core: usize, name: &str) -> Result<Answer, QueryRefusal> {
-        let key = QueryKey(self.sequence);
-        self.sequence += 1;
-        self.input(core, Input::Evict(key, room("r"), user(name)));
-        self.answer(key)
-    }
-
-    /// Has a core revoke something, and waits for the answer.
-    pub(super) fn revoke(
-        &mut self,
-        core: usize,
-        what: Revocation,
-        span: Duration,
-    ) -> Result<Answer, QueryRefusal> {
-        let key = QueryKey(self.sequence);
-        self.sequence += 1;
-        self.input(core, Input::Revoke(key, what, span));
-        self.answer(key)
-    }
-
-    /// Has a core send an edge away, and waits for the answer.
-    pub(super) fn drain_edge(
-        &mut self,
-        core: usize,
-        name: EdgeName,
-        edge: Option<Incarnation>,
-    ) -> Result<Answer, QueryRefusal> {
-        let key = QueryKey(self.sequence);
-        self.sequence += 1;
-        self.input(core, Input::DrainEdge(key, name, edge));
-        self.answer(key)
-    }
-
-    fn answer(&mut self, key: QueryKey) -> Result<Answer, QueryRefusal> {
-        for _ in 0..1_000 {
-            if let Some(answer) = self.answers.remove(&key) {
-                return answer;
-            }
-            self.run(ms(10));
-        }
-        panic!("no answer to a question within 10 s");
     }
 
     /// The users of a room, as the store has them.

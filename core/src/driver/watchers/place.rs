@@ -3,7 +3,7 @@
 use presence_model::delta::Delta;
 use presence_model::digest::Digest;
 use presence_model::position::{Position, Revision};
-use presence_model::replica::{Freshness, Replica, SnapshotPage};
+use presence_model::replica::{Freshness, Phase, Replica, SnapshotPage};
 use presence_model::time::Mono;
 use presence_model::view::RegionEvent;
 
@@ -29,6 +29,8 @@ pub(super) enum At {
         /// Of the roster there.
         digest: Digest,
     },
+    /// It was told that the region is lost.
+    Lost,
 }
 
 impl At {
@@ -45,8 +47,8 @@ pub(super) enum Step {
     Done,
     /// Tell this; there may be more.
     Tell(RegionEvent),
-    /// Read the store: the watcher, or somebody it has heard of, is ahead of the copy.
-    CatchUp,
+    /// Read on to here at least: the watcher, or somebody it has heard of, is ahead of the copy.
+    CatchUp(Position),
     /// The copy's memory does not reach back to this cursor; the store's may.
     History(Position),
     /// Give it the pages of the roster.
@@ -66,6 +68,12 @@ pub(super) struct Place {
     recall: Option<Position>,
     /// Where the watcher is while history is asked for only to look back.
     looks_back: Option<(Position, Revision, Digest)>,
+    /// Of a region that is merged: no change is told before.
+    not_before: Mono,
+    /// The number of members told last, where only that is told.
+    counted: Option<u64>,
+    /// Whether the roster is kept elsewhere.
+    is_elsewhere: bool,
 }
 
 impl Place {
@@ -75,12 +83,71 @@ impl Place {
         at_least: Option<Position>,
         recall: Option<Position>,
     ) -> Self {
-        Self { at: At::Start(cursor), told: None, at_least, caught_up: false, recall, looks_back: None }
+        Self {
+            at: At::Start(cursor),
+            told: None,
+            at_least,
+            caught_up: false,
+            recall,
+            looks_back: None,
+            not_before: Mono::default(),
+            counted: None,
+            is_elsewhere: false,
+        }
     }
 
-    /// Whether the first answer is still to come: it is not paced.
+    /// The same, of a roster that is kept elsewhere.
+    pub(super) fn kept_elsewhere(self) -> Self {
+        Self { is_elsewhere: true, ..self }
+    }
+
+    /// Until when what there is of a merged region waits, if it does: something was told a short while ago, it is as
+    /// fresh as it was told to be, and nobody came from elsewhere since, as `moved` says.
+    pub(super) fn rests(&self, now: Mono, freshness: Freshness, moved: Option<Position>) -> Option<Mono> {
+        let At::Sent { sent, seen, .. } = self.at else { return None };
+        let is_moved = moved.is_some_and(|moved| moved.epoch == sent.epoch && moved.revision > seen);
+        let waits = self.not_before > now && self.recall.is_none();
+        (waits && !is_moved && !freshness.is_news_after(self.told)).then_some(self.not_before)
+    }
+
+    /// A change of a merged region was told: the next one waits.
+    pub(super) fn rest_until(&mut self, at: Mono) {
+        self.not_before = at;
+    }
+
+    /// The number of members to be told of a merged region, and when to look again if that is not the present one.
+    pub(super) fn merged_count(&mut self, present: u64, now: Mono, until: Mono) -> (u64, Option<Mono>) {
+        match self.counted {
+            Some(told) if told == present => (told, None),
+            Some(told) if self.not_before > now => (told, Some(self.not_before)),
+            before => {
+                // A first number is no change of one.
+                self.not_before = if before.is_some() { until } else { now };
+                self.counted = Some(present);
+                (present, None)
+            }
+        }
+    }
+
+    /// Whether the first answer is still to come: it is not paced. What is elsewhere and cannot be heard, or is asked
+    /// for what somebody claims to have seen, is not waited for: it may be seconds away.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.recall.is_some() || !matches!(self.at, At::Sent { .. })
+        let is_answered = matches!(self.at, At::Sent { .. } | At::Lost) && self.recall.is_none();
+        !is_answered && !(self.is_elsewhere && (self.is_stale() || self.caught_up))
+    }
+
+    /// Whether it was asked elsewhere for more than a copy that is here has. Others are told what that has meanwhile.
+    pub(super) fn waits_beyond(&self, position: Option<Position>) -> bool {
+        self.is_elsewhere && self.caught_up && self.claim() > position
+    }
+
+    /// How far its watcher is, or somebody it has heard of.
+    fn claim(&self) -> Option<Position> {
+        let cursor = match self.at {
+            At::Start(cursor) => cursor,
+            At::Resuming { .. } | At::Answered(_) | At::Paging(..) | At::Sent { .. } | At::Lost => None,
+        };
+        cursor.max(self.at_least)
     }
 
     /// What to say of freshness while there is no copy in step to go by.
@@ -101,26 +168,36 @@ impl Place {
         self.told.is_some_and(Freshness::is_stale)
     }
 
+    /// Whether its watcher does not know yet that it waits for what is kept elsewhere.
+    pub(super) fn waits_elsewhere(&self) -> bool {
+        self.is_elsewhere && !self.is_stale()
+    }
+
     /// Since when the store owes it an answer.
     pub(super) fn waits_since(&self) -> Option<Mono> {
         match self.at {
             At::Resuming { since, .. } => Some(since),
-            At::Start(_) | At::Answered(_) | At::Paging(..) | At::Sent { .. } => None,
+            At::Start(_) | At::Answered(_) | At::Paging(..) | At::Sent { .. } | At::Lost => None,
         }
     }
 
     /// What comes next. Bad news about freshness goes ahead of everything, good news behind.
     pub(super) fn step(&mut self, copy: &Replica, freshness: Freshness) -> Step {
-        let Some(position) = copy.position() else { return Step::Done };
         if let Some(event) = self.warn(freshness) {
             return Step::Tell(event);
         }
-        if self.must_catch_up(position) {
-            return Step::CatchUp;
+        if copy.phase() == Phase::Lost {
+            let is_news = !matches!(self.at, At::Lost);
+            self.at = At::Lost;
+            return if is_news { Step::Tell(RegionEvent::Lost) } else { Step::Done };
+        }
+        let Some(position) = copy.position() else { return Step::Done };
+        if let Some(seen) = self.must_catch_up(position) {
+            return Step::CatchUp(seen);
         }
         let step = match self.at {
             At::Resuming { .. } => return Step::Done,
-            At::Start(None) => Some(Step::Pages),
+            At::Start(None) | At::Lost => Some(Step::Pages),
             At::Start(Some(cursor)) => self.answer(cursor, copy, position),
             At::Answered(_) => self.give_answer(),
             At::Paging(..) => Some(self.give_page(freshness)),
@@ -132,19 +209,15 @@ impl Place {
         step.or_else(|| self.tell(freshness).map(Step::Tell)).unwrap_or(Step::Done)
     }
 
-    /// A watcher that is ahead of the copy, or knows somebody who is: the store is read once. If that is
+    /// A watcher that is ahead of the copy, or knows somebody who is: its source is read once. If that is
     /// behind as well, the watcher is answered from what there is: a cursor is not to be trusted.
-    fn must_catch_up(&mut self, position: Position) -> bool {
-        let cursor = match self.at {
-            At::Start(cursor) => cursor,
-            At::Resuming { .. } | At::Answered(_) | At::Paging(..) | At::Sent { .. } => None,
-        };
-        let ahead = cursor.max(self.at_least).is_some_and(|claim| claim > position);
-        if ahead && !std::mem::replace(&mut self.caught_up, true) {
-            return true;
+    fn must_catch_up(&mut self, position: Position) -> Option<Position> {
+        let ahead = self.claim().filter(|claim| *claim > position);
+        if ahead.is_some() && !std::mem::replace(&mut self.caught_up, true) {
+            return ahead;
         }
         self.at_least = None;
-        false
+        None
     }
 
     fn answer(&mut self, cursor: Position, copy: &Replica, position: Position) -> Option<Step> {

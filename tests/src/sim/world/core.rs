@@ -28,7 +28,8 @@ impl World {
         let chance = &mut self.cores[place].chance;
         let driver = Driver::new(DriverSettings {
             region: self.names.region.clone(),
-            edge_regions: vec![self.names.region.clone()],
+            edge_regions: Vec::new(),
+            peers: Vec::new(),
             timings: self.timings,
             classes: presence_model::class::Classes::default(),
             name: format!("core{place}").into(),
@@ -208,6 +209,8 @@ impl World {
                     self.wires.send(&mut stream.down, way, Event::WatchGoneAtPeer(key));
                 }
             }
+            // Its cores watch no other region.
+            Effect::Peer(..) => {}
             Effect::Answer(key, answer) => self.answered(key, answer),
             Effect::Audit(_) => self.story.count("audit"),
             Effect::TokenRefused(_, refusal) => self.story.count(refusal.as_str()),

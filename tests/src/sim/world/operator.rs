@@ -143,8 +143,9 @@ impl World {
         };
         let Ok(answer) = answer else { return self.story.count("refused question") };
         match (asked.what, answer) {
-            (Asks::Room(room), Answer::Room { members, freshness, count, .. }) => {
+            (Asks::Room(room), Answer::Room { members, regions, count, .. }) => {
                 self.story.count("read");
+                let freshness = regions.first().map_or(Freshness::Live, |region| region.freshness);
                 self.judge_read((room, asked.at), &members, count, freshness);
             }
             (Asks::Explain(who), Answer::Explain(explained)) => {

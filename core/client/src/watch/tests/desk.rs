@@ -29,7 +29,7 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn without_stream() -> Self {
-        let settings = WatcherSettings { home: Some(region("home")), beat: BEAT };
+        let settings = WatcherSettings { home: Some(region("home")), beat: BEAT, remembers: false };
         let now = Mono::from_millis(5_000);
         Self { watcher: Watcher::new(settings), effects: Vec::new(), now, sequence: 0 }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use presence_model::claim::{Action, Claims};
 use presence_model::cursor::Cursor;
-use presence_model::id::{ConnectionId, EdgeName, Generation, Incarnation, LinkNumber, SessionId};
+use presence_model::id::{ConnectionId, EdgeName, Generation, Incarnation, LinkNumber, RegionId, SessionId};
 use presence_model::lease::LeaseId;
 use presence_model::link::{
     BatchId, GrantDown, Hello, JoinUp, LinkDown, LinkRefusal, LinkUp, RequestId, Token, UnansweredJoin,
@@ -15,7 +15,7 @@ use presence_model::reason::{LeaveReason, ReleaseReason};
 use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
 
-use super::{World, region, room, user};
+use super::{World, region_called, room, user};
 use crate::driver::{Input, LinkEnd, LinkKey};
 
 pub(in crate::driver::tests) fn session(name: &str) -> SessionId {
@@ -25,6 +25,7 @@ pub(in crate::driver::tests) fn session(name: &str) -> SessionId {
 /// One edge process.
 pub(in crate::driver::tests) struct Edge {
     name: EdgeName,
+    region: RegionId,
     pub(in crate::driver::tests) incarnation: Incarnation,
     core: usize,
     link: Option<(LinkKey, LinkNumber)>,
@@ -86,9 +87,20 @@ impl World {
 
     /// A new edge process of that name, linked to the core.
     pub(in crate::driver::tests) fn edge_called(&mut self, core: usize, name: EdgeName) -> usize {
+        self.edge_of(core, (name, self.regions.0.clone()))
+    }
+
+    /// A new edge process of that region, linked to the first core.
+    pub(in crate::driver::tests) fn edge_in(&mut self, region: &str) -> usize {
+        let name = EdgeName::new(format!("edge-{}-{region}", self.edges.len())).unwrap();
+        self.edge_of(0, (name, region_called(region)))
+    }
+
+    fn edge_of(&mut self, core: usize, (name, region): (EdgeName, RegionId)) -> usize {
         let number = self.edges.len() as u64;
         self.edges.push(Edge {
             name,
+            region,
             incarnation: Incarnation(7_000 + number),
             core,
             link: None,
@@ -129,12 +141,12 @@ impl World {
 
     /// What an edge says first on its latest link.
     pub(in crate::driver::tests) fn hello(&self, edge: usize) -> Hello {
-        let Edge { name, incarnation, links, .. } = &self.edges[edge];
+        let Edge { name, region, incarnation, links, .. } = &self.edges[edge];
         Hello {
             edge: name.clone(),
             incarnation: *incarnation,
             link: LinkNumber(*links),
-            region: region(),
+            region: region.clone(),
             release: "test".into(),
         }
     }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use presence_model::cursor::Cursor;
-use presence_model::id::RoomId;
+use presence_model::id::{RegionId, RoomId};
 use presence_model::position::Position;
 use presence_model::replica::{Applied, Freshness, Replica};
 use presence_model::time::Mono;
-use presence_model::view::RegionEvent;
+use presence_model::view::{RegionEvent, View};
 use presence_model::watch::{Level, OpenRoom, WatchDown, WatchRefusal, WatchUp};
 
-use super::{World, region, room};
+use super::{World, region as own_region, room};
 use crate::driver::{Input, WatchKey};
 
 #[derive(Default)]
@@ -32,6 +32,8 @@ pub(in crate::driver::tests) struct Watcher {
     pub(in crate::driver::tests) drained: bool,
     /// Does not read: what it is given is never reported as written.
     pub(in crate::driver::tests) stalled: bool,
+    pub(in crate::driver::tests) views: BTreeMap<RoomId, View>,
+    merged: Vec<(Mono, String)>,
     core: usize,
 }
 
@@ -40,7 +42,7 @@ impl Watcher {
         self.batches += 1;
         for down in downs {
             match down {
-                WatchDown::Region { room, event, .. } => self.event(&room, event, now),
+                WatchDown::Region { room, region, event } => self.event((&room, &region), event, now),
                 WatchDown::Count { members, .. } => self.counts.push(members),
                 WatchDown::Refused { refusal, .. } => self.refused.push(refusal),
                 WatchDown::Progress { .. } => self.progress.push(now),
@@ -49,7 +51,11 @@ impl Watcher {
         }
     }
 
-    fn event(&mut self, room: &RoomId, event: RegionEvent, now: Mono) {
+    fn event(&mut self, (room, region): (&RoomId, &RegionId), event: RegionEvent, now: Mono) {
+        self.merge((room, region), event.clone(), now);
+        if *region != own_region() {
+            return;
+        }
         let copy = self.copies.entry(room.clone()).or_insert_with(Replica::cold);
         let before: BTreeMap<_, _> = copy.members().map(|m| (m.user.clone(), m.clone())).collect();
         let reasons: BTreeMap<_, _> = match &event {
@@ -91,6 +97,39 @@ impl Watcher {
             Applied::Known => {}
             Applied::Gap | Applied::Differs => self.gaps += 1,
         }
+    }
+
+    /// What becomes of an event over all regions.
+    fn merge(&mut self, (room, region): (&RoomId, &RegionId), event: RegionEvent, now: Mono) {
+        let view = self.views.entry(room.clone()).or_default();
+        let before: BTreeMap<_, _> =
+            view.page(None, usize::MAX).into_iter().map(|m| (m.user.clone(), m)).collect();
+        let Applied::Shown(users) = view.apply(region, event, now) else { return };
+        for user in users {
+            match (before.get(&user), view.get(&user)) {
+                (None, Some(_)) => self.merged.push((now, format!("+{user}"))),
+                (Some(_), None) => self.merged.push((now, format!("-{user}"))),
+                (Some(_), Some(_)) => self.merged.push((now, format!("~{user}"))),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// What became visible over all regions, and not before `since`.
+    pub(in crate::driver::tests) fn merged_since(&self, since: Mono) -> Vec<&str> {
+        self.merged.iter().filter(|(at, _)| *at >= since).map(|(_, what)| what.as_str()).collect()
+    }
+
+    /// Who is shown in room `r`, over all regions.
+    pub(in crate::driver::tests) fn shown_merged(&self) -> Vec<String> {
+        let view = self.views.get(&room("r"));
+        let members = view.into_iter().flat_map(|view| view.page(None, usize::MAX));
+        members.map(|member| member.user.as_str().to_owned()).collect()
+    }
+
+    /// How fresh a region of room `r` is, as told.
+    pub(in crate::driver::tests) fn fresh(&self, region: &RegionId) -> Option<Freshness> {
+        self.views.get(&room("r"))?.region(region)?.fresh()
     }
 
     /// Who is shown in room `r`.
@@ -176,7 +215,7 @@ impl World {
 pub(in crate::driver::tests) fn open(name: &str, cursor: Option<Position>) -> OpenRoom {
     let cursor = cursor.map(|position| {
         let mut cursor = Cursor::default();
-        cursor.set(region(), position);
+        cursor.set(own_region(), position);
         cursor
     });
     OpenRoom {

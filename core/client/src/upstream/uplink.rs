@@ -7,11 +7,14 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use presence_model::watch::{WatchDown, WatchUp};
 use presence_proto::v1;
+use presence_proto::{CROSSING_FROM, CROSSING_TO};
 use presence_runtime::clock::Clock;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
+use tonic::metadata::MetadataValue;
+use tonic::{Request, Streaming};
 
+use super::Crossing;
 use crate::cores::{CoreIndex, Cores};
 use crate::error::ClientError;
 use crate::limits::{OUTBOX_MAX, STREAM_AHEAD_MAX};
@@ -92,16 +95,22 @@ pub(super) async fn opened<T>(opening: &mut Option<BoxFuture<'static, T>>) -> T 
 /// Opens a stream to the preferred core.
 pub(super) fn open(
     cores: &Cores,
-    clock: &Clock,
-    within: Duration,
+    crossing: Option<&Crossing>,
+    (clock, within): (&Clock, Duration),
 ) -> BoxFuture<'static, Result<Uplink, (CoreIndex, ClientError)>> {
     let (core, mut service) = cores.service();
     let clock = clock.clone();
+    let (up, requests) = mpsc::channel(STREAM_AHEAD_MAX);
+    let mut request = Request::new(ReceiverStream::new(requests));
+    if let Some(crossing) = crossing {
+        for (key, region) in [(CROSSING_FROM, &crossing.from), (CROSSING_TO, &crossing.to)] {
+            request.metadata_mut().insert_bin(key, MetadataValue::from_bytes(region.as_str().as_bytes()));
+        }
+    }
     async move {
-        let (up, requests) = mpsc::channel(STREAM_AHEAD_MAX);
         tokio::select! {
             biased;
-            answer = service.watch(ReceiverStream::new(requests)) => match answer {
+            answer = service.watch(request) => match answer {
                 Ok(answer) => {
                     Ok(Uplink { core, is_draining: false, up, outbox: VecDeque::new(), down: answer.into_inner() })
                 }
