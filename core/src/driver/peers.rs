@@ -70,7 +70,9 @@ struct Peer {
     idle: BTreeSet<(Mono, RoomId)>,
     /// Nothing was missed up to then.
     heard: Mono,
-    /// Whether that is so now.
+    /// It said something last.
+    spoke: Mono,
+    /// Whether it is heard now.
     is_heard: bool,
     is_gone: bool,
 }
@@ -87,13 +89,14 @@ impl Peer {
             rooms: BTreeMap::new(),
             idle: BTreeSet::new(),
             heard: Mono::default(),
+            spoke: Mono::default(),
             is_heard: false,
             is_gone: false,
         }
     }
 
     fn due(&self, hold: Duration) -> Option<Mono> {
-        let gone = (!self.is_heard && !self.is_gone).then(|| self.heard + hold);
+        let gone = (!self.is_heard && !self.is_gone).then(|| self.spoke + hold);
         let idle = self.idle.first().map(|(at, _)| *at);
         [self.watcher.poll_timeout(), gone, idle].into_iter().flatten().min()
     }
@@ -121,7 +124,7 @@ impl Peers {
     /// This process did not run: the silence of that time is its own.
     pub(super) fn forgive(&mut self, now: Mono) {
         for peer in self.0.values_mut() {
-            peer.heard = now;
+            (peer.heard, peer.spoke) = (now, now);
         }
     }
 
@@ -156,7 +159,10 @@ impl Driver {
                 peer.watcher.lost(&mut said);
                 peer.is_heard = false;
             }
-            PeerHeard::Down(down) => peer.watcher.handle(down, now, &mut said),
+            PeerHeard::Down(down) => {
+                (peer.spoke, peer.is_heard, peer.is_gone) = (now, true, false);
+                peer.watcher.handle(down, now, &mut said);
+            }
         }
         self.carry_out_for(region, said);
     }
@@ -178,13 +184,16 @@ impl Driver {
                 peer.rooms.remove(&room);
                 peer.watcher.close(&room, &mut said);
             }
-            let is_over = !peer.is_heard && !peer.is_gone && peer.heard + hold <= now;
+            let is_over = !peer.is_heard && !peer.is_gone && peer.spoke + hold <= now;
             if is_over {
                 peer.is_gone = true;
                 peer.watcher.lose(now, &mut said);
                 self.out.push(Effect::Peer(region.clone(), PeerWish::Gone));
             }
             self.carry_out_for(&region, said);
+            if is_over {
+                self.open_all_at_peer(&region);
+            }
         }
     }
 
@@ -222,7 +231,7 @@ impl Driver {
             }
             Event::Progress { .. } => {
                 if let Some(peer) = self.peers.0.get_mut(region) {
-                    (peer.heard, peer.is_heard, peer.is_gone) = (self.now, true, false);
+                    peer.heard = self.now;
                 }
             }
         }
@@ -297,6 +306,14 @@ impl Driver {
             peer.idle.insert((at, roster.room.clone()));
         } else if wanted.level() != before {
             self.open_at_peer(roster);
+        }
+    }
+
+    /// A stream may have been opened a moment ago, from where copies were that are empty now.
+    fn open_all_at_peer(&mut self, region: &RegionId) {
+        let rooms = self.peers.0.get(region).map(|peer| peer.rooms.keys().cloned().collect());
+        for room in rooms.unwrap_or_else(Vec::new) {
+            self.open_at_peer(&Roster { region: region.clone(), room });
         }
     }
 

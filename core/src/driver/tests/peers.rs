@@ -260,6 +260,30 @@ fn a_core_that_slept_does_not_hold_its_own_silence_against_its_peers() {
     assert!(lands.worlds[0].watchers[&HERE].views[&room("r")].get(&user("bob")).is_some());
 }
 
+/// The way is open again at the very moment at which the hold ends: what the other core thinks that was told here is
+/// empty now.
+#[test]
+fn a_region_that_is_heard_again_as_its_hold_ends_comes_back() {
+    for early_ms in (0..1_500).step_by(75) {
+        let (mut lands, eu, us) = two();
+        lands.worlds[0].join(eu, "ann", 1);
+        lands.worlds[1].join(us, "bob", 1);
+        lands.run(MERGE);
+        lands.cut.insert(1);
+        lands.run(lands.worlds[0].timings.region_hold() - ms(early_ms));
+        lands.cut.clear();
+        lands.run(secs(10));
+        for land in 0..2 {
+            assert_eq!(
+                lands.shown(land),
+                ["ann", "bob"],
+                "{early_ms} ms before it ends, {}",
+                lands.names[land]
+            );
+        }
+    }
+}
+
 /// A cursor is not to be trusted: whoever claims to have seen more waits by itself, and not for long.
 #[test]
 fn a_claim_to_have_seen_more_of_another_region_holds_up_nobody_else() {
