@@ -22,7 +22,7 @@ use presence_runtime::exit;
 use presence_runtime::network::Network;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
-use presence_runtime::tls::{ClientTls, Protocol, ServerTls};
+use presence_runtime::tls::{ClientFiles, ClientTls, Protocol, ServerTls};
 use presence_runtime::tokens::{KeySources, network_of};
 use tokio::runtime::Handle;
 
@@ -96,15 +96,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
             Some(opened.await.context("tls")?)
         }
     };
-    let peer_network = match core_tls {
-        None => Network::tcp(),
-        Some(files) => {
-            let opened = ClientTls::open_followed(files, Protocol::Http2, (&clock, &followed));
-            let opened = opened.await.context("core_tls")?;
-            opened.show(&metrics);
-            Network::tcp().with_tls(opened)
-        }
-    };
+    let peer_network = to_peers(core_tls, &metrics, (&clock, &followed)).await?;
     let access = access(peers, (&clock, &followed)).await?;
     let misfit = Arc::new(OnceLock::new());
     let store: Arc<dyn LeaseStore> = match store {
@@ -166,6 +158,18 @@ fn live_settings(
         runtime.spawn(async move { core.limit_arrivals(limits).await.ok() });
         Ok(render(&keys(), &configuration))
     })
+}
+
+/// The way to cores of other regions.
+async fn to_peers(
+    files: Option<ClientFiles>,
+    metrics: &Metrics,
+    following: (&Clock, &Shutdown),
+) -> anyhow::Result<Network> {
+    let Some(files) = files else { return Ok(Network::tcp()) };
+    let tls = ClientTls::open_followed(files, Protocol::Http2, following).await.context("core_tls")?;
+    tls.show(metrics);
+    Ok(Network::tcp().with_tls(tls))
 }
 
 /// Whom this core lets in.

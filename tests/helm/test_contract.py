@@ -194,6 +194,17 @@ def test_cores_that_ask_for_certificates_know_who_may_call():
     assert peers_of(by_manager)["edge"] == [{**edges, "certificate": name}]
 
 
+def test_cores_of_other_regions_are_let_in_and_shown_the_certificate_of_these():
+    text = values_named("cores").read_text()
+    us = '{ certificate: core.us.example, regions: [us-east] }'
+    text = text.replace("peers: {", f"config: {{ peer: [us-east=https://core.us.example:4701] }}\n  peers: {{ cores: [{us}],")
+    objects = objects_of(template(text).stdout)
+    assert peers_of(objects)["core"] == [{"certificate": "core.us.example", "regions": ["us-east"]}]
+    config = config_of(objects, "core")
+    own = {key: config["tls"][key] for key in ("cert_file", "key_file")}
+    assert config["core_tls"] == {**own, "ca_file": config["tls"]["client_ca_file"]}
+
+
 def test_who_may_call_is_in_force_exactly_where_certificates_are_asked_for(objects):
     for deployment in deployments(objects):
         if deployment["metadata"]["name"].endswith("-core"):

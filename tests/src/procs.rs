@@ -2,6 +2,7 @@
 
 mod client;
 mod kept;
+mod lands;
 mod neighbours;
 mod observer;
 mod peer;
@@ -12,6 +13,7 @@ mod roamers;
 
 pub use client::Client;
 pub(crate) use client::open_socket;
+pub use lands::{Land, LandOptions, Lands, Stay, keep};
 pub use neighbours::{Neighbours, Seen};
 pub use observer::{Observer, Sight};
 pub use peer::{Answer, Peer};

@@ -311,8 +311,9 @@ impl Driver {
 
     /// A stream may have been opened a moment ago, from where copies were that are empty now.
     fn open_all_at_peer(&mut self, region: &RegionId) {
-        let rooms = self.peers.0.get(region).map(|peer| peer.rooms.keys().cloned().collect());
-        for room in rooms.unwrap_or_else(Vec::new) {
+        let Some(peer) = self.peers.0.get(region) else { return };
+        let rooms: Vec<RoomId> = peer.rooms.keys().cloned().collect();
+        for room in rooms {
             self.open_at_peer(&Roster { region: region.clone(), room });
         }
     }

@@ -92,7 +92,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.external.enabled = true: needs core.tls.existingSecret or certManager.enabled: whoever reaches a core without certificates may evict people") -}}
 {{- end -}}
 {{- $known := include "presence.edge.certificateName" $root -}}
-{{- $others := concat $values.core.peers.edges $values.core.peers.services -}}
+{{- $others := concat $values.core.peers.edges $values.core.peers.cores $values.core.peers.services -}}
 {{- if and $isTls (not $known) (not $others) (or $values.edge.cores (not $values.edge.enabled)) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.peers.edges = []: say which edges may link, as there are none in this release that do; example: [{certificate: edges.example, names: [edge-*], regions: [eu-west]}]") -}}
 {{- end -}}
@@ -193,7 +193,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- end -}}
 {{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "jwks_ca" "use jwks.caKey" "core_tls" "use edge.coreTls" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
 {{- range $key, $_ := $own.config -}}
-{{- if and (hasKey $settled $key) (not (and (eq $component "core") (eq $key "connections_max"))) -}}
+{{- if and (hasKey $settled $key) (not (and (eq $component "core") (has $key (list "connections_max" "core_tls")))) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.config.%s: is settled elsewhere: %s" $component $key (index $settled $key))) -}}
 {{- end -}}
 {{- end -}}

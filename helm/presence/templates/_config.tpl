@@ -89,7 +89,9 @@
 {{- $names := list (printf "%s-edge-*" (include "presence.fullname" $)) -}}
 {{- $edges = prepend $edges (dict "certificate" . "names" $names "regions" (list $.Values.region)) -}}
 {{- end -}}
-{{- include "presence.toml" (dict "path" "" "table" (dict "edge" $edges "service" .Values.core.peers.services)) | trim -}}
+{{- $table := dict "edge" $edges "service" .Values.core.peers.services -}}
+{{- with .Values.core.peers.cores }}{{ $_ := set $table "core" . }}{{ end -}}
+{{- include "presence.toml" (dict "path" "" "table" $table) | trim -}}
 {{- end -}}
 
 {{/* What both have, as YAML. */}}
@@ -122,6 +124,9 @@ timing: {{ . | toJson }}
 {{- $tls := .Values.core.tls -}}
 {{- $_ := set $config "tls" (dict "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey) "client_ca_file" (print $at $tls.clientCaKey) "client_auth" $tls.clientAuth) -}}
 {{- $_ := set $config "peers" "/etc/presence/config/peers.toml" -}}
+{{- if .Values.core.config.peer -}}
+{{- $_ := set $config "core_tls" (dict "ca_file" (print $at $tls.clientCaKey) "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey)) -}}
+{{- end -}}
 {{- end -}}
 {{- $store := dict "url" .Values.store.url "prefix" .Values.store.prefix "shards" .Values.store.shards -}}
 {{- with .Values.store.user }}{{ $_ := set $store "user" . }}{{ end -}}

@@ -21,6 +21,8 @@ pub struct Sight {
     pub members: BTreeMap<String, BTreeSet<String>>,
     /// Departures: user and reason.
     pub departures: Vec<(String, String)>,
+    /// Users who were named more than once in one list.
+    pub twice: Vec<String>,
     /// Times a room was said to be held or stale.
     pub not_live: usize,
     /// Snapshots after the first of each room.
@@ -40,7 +42,11 @@ impl Sight {
         let list = |list: &Value| -> Vec<Value> { list.as_array().cloned().unwrap_or_default() };
         match frame["t"].as_str() {
             Some("snapshot") => {
-                let now: BTreeSet<String> = list(&frame["members"]).iter().map(user).collect();
+                let listed: Vec<String> = list(&frame["members"]).iter().map(user).collect();
+                let now: BTreeSet<String> = listed.iter().cloned().collect();
+                if now.len() < listed.len() {
+                    self.twice.extend(listed);
+                }
                 let before = self.members.insert(room, now.clone());
                 self.snapshots += usize::from(before.is_some());
                 let gone = before.unwrap_or_default();

@@ -38,6 +38,10 @@ impl Relay {
     ///
     /// # Errors
     /// When there is no port.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a way between processes of a test, not a listener of ours"
+    )]
     pub async fn start(delay: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let (target, targeted) = watch::channel(None);
@@ -76,6 +80,7 @@ impl Drop for Relay {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a way between processes of a test, not a client of ours")]
 async fn accept(listener: TcpListener, targeted: watch::Receiver<Option<SocketAddr>>, way: Arc<Way>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {

@@ -38,8 +38,14 @@ fn regions_are_one_list_and_each_says_how_fresh_it_is() {
     there(&mut world, page);
     world.pass_ms(1_000);
     let frames = world.frames(key);
-    assert_eq!(kinds(&frames), ["hello", "snapshot", "delta"], "{frames:?}");
-    assert_eq!(users(&frames[2]["upserts"]), ["c"], "b is one member");
+    assert_eq!(kinds(&frames), ["hello", "snapshot", "delta", "freshness"], "{frames:?}");
+    assert_eq!(frames[2]["removals"], json!([]));
+    assert_eq!(users(&frames[2]["upserts"]), ["b", "c"], "whoever is named in it");
+    let b = |list: &serde_json::Value| {
+        list.as_array().and_then(|all| all.iter().find(|m| m["user"] == "b").cloned())
+    };
+    assert_eq!(b(&frames[2]["upserts"]), b(&frames[1]["members"]), "b is one member, and as it was");
+    assert_eq!((&frames[3]["region"], &frames[3]["state"]), (&json!("there"), &json!("live")));
     there(&mut world, RegionEvent::Freshness(Freshness::Stale { since: StoreTime(5) }));
     let frames = world.frames(key);
     assert_eq!((&frames[0]["region"], &frames[0]["state"]), (&json!("there"), &json!("stale")));
