@@ -35,6 +35,7 @@ use presence_runtime::network::{Listener, Network};
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tokens::{GeneratedKeys, Issuer, KeySet, Verifier};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use self::regions::{Ways, any_port};
@@ -115,10 +116,30 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
         }
         announce(&settings, &cores[0], &regions)?;
     }
-    let told = shutdown.token();
+    let edge_ends = edges_ended(edges, shutdown.token(), is_linked).await;
+    // It may have gone by an operator's word: then so does all else.
+    shutdown.begin();
+    core_ends.begin();
+    for core in cores {
+        core.finished(END_WITHIN).await.context("the core")?;
+    }
+    edge_ends.into_iter().collect::<anyhow::Result<Vec<()>>>()?;
+    relay_ends.finished(&clock, END_WITHIN).await.context("the relay")?;
+    if is_linked {
+        paint::hint("stopped");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the end of all edges, and says when they are told to.
+async fn edges_ended(
+    edges: Vec<edge::Running>,
+    told: CancellationToken,
+    says: bool,
+) -> Vec<anyhow::Result<()>> {
     let stopping = async {
         told.cancelled().await;
-        if is_linked {
+        if says {
             paint::hint("stopping: clients are told, and their sessions released");
         }
         std::future::pending().await
@@ -127,27 +148,15 @@ async fn serve(settings: DevSettings) -> anyhow::Result<ExitCode> {
     let ends = async {
         let mut ends = Vec::new();
         for edge in edges {
-            ends.push(edge.finished(END_WITHIN).await);
+            ends.push(edge.finished(END_WITHIN).await.context("the edge"));
         }
         ends
     };
-    let edge_ends = tokio::select! {
+    tokio::select! {
         biased;
         never = stopping => match never {},
         ends = ends => ends,
-    };
-    // It may have gone by an operator's word: then so does all else.
-    shutdown.begin();
-    core_ends.begin();
-    for core in cores {
-        core.finished(END_WITHIN).await.context("the core")?;
     }
-    edge_ends.into_iter().collect::<Result<Vec<()>, _>>().context("the edge")?;
-    relay_ends.finished(&clock, END_WITHIN).await.context("the relay")?;
-    if is_linked {
-        paint::hint("stopped");
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Where browsers come in: of the first region as it was told, of further ones ten ports on each.

@@ -67,12 +67,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
         tracing::warn!("{warning}");
     }
     let metrics = Metrics::new();
-    for url in configuration.core.iter().filter(|url| rpc::is_in_the_clear(url)) {
-        tracing::warn!(
-            "the link to {url} is not encrypted: whoever is on the way reads tokens and can say who is here; https \
-             and core_ca protect it"
-        );
-    }
+    warn_of_links_in_the_clear(&configuration.core);
     WEBSOCKET.tell(exposure, configuration.listen, ("edge", &metrics));
     descriptors::raise();
     let (clock, shutdown) = (Clock::system(), Shutdown::new());
@@ -131,6 +126,15 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
     running.finished(END_WITHIN).await?;
     tracing::info!("the edge has ended");
     Ok(ExitCode::SUCCESS)
+}
+
+fn warn_of_links_in_the_clear(cores: &[String]) {
+    for url in cores.iter().filter(|url| rpc::is_in_the_clear(url)) {
+        tracing::warn!(
+            "the link to {url} is not encrypted: whoever is on the way reads tokens and can say who is here; https \
+             and core_ca protect it"
+        );
+    }
 }
 
 fn addresses(scheme: &str, running: &Running) -> String {
