@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import subprocess
+import tomllib
 
 import yaml
 
@@ -59,3 +60,23 @@ def pods_of(objects):
         elif "template" in each.get("spec", {}):
             found[each["metadata"]["name"]] = each["spec"]["template"]
     return found
+
+
+def selects(selector, labels):
+    """Whether a selector finds what has these labels."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def deployments(objects):
+    """All of them."""
+    return [each for each in objects if each["kind"] == "Deployment"]
+
+
+def config_of(objects, component):
+    """What the binary of a component is told."""
+    return tomllib.loads(one(objects, "ConfigMap", f"-{component}")["data"][f"{component}.toml"])
+
+
+def peers_of(objects):
+    """Who may call cores."""
+    return tomllib.loads(one(objects, "ConfigMap", "-core")["data"]["peers.toml"])

@@ -2,6 +2,7 @@
 variables of its template. Names of the cluster lead to loopback, and ports are free ones."""
 
 import asyncio
+import contextlib
 import http.server
 import json
 import os
@@ -61,16 +62,27 @@ class Stage:
             "presence-login": {"ca.crt": self.public.pem.read_text()},
             "presence-store": {"password": STORE_PASSWORD, "sentinel-password": SENTINEL_PASSWORD},
             "presence-store-tls": self.certificate("client.data", self.of_store),
-            "presence-core-tls": self.certificate(name_of("core"), self.inner),
+            "presence-core-tls": self.certificate(name_of("core"), self.inner, "core.eu-west.example"),
+            "presence-central-tls": self.certificate("core.eu-west.example", self.inner),
+            "presence-west-tls": self.certificate("region.eu-west.example", self.inner),
             "presence-edge-tls": self.certificate(name_of("edge"), self.public),
             "presence-edge-core-tls": self.certificate("edge.rooms", self.inner),
+            "presence-edges-west-tls": self.certificate("edges.eu-west.example", self.inner),
+            "presence-edges-east-tls": self.certificate("edges.us-east.example", self.inner),
             "presence-test": {"token": self.token(ROOM), "ca.crt": self.public.pem.read_text()},
         }
 
-    def certificate(self, name, authority):
-        """A secret with a certificate for that name, as cert-manager writes it."""
-        certificate, key = authority.sign(name)
+    def certificate(self, name, authority, *others):
+        """A secret with a certificate for those names, as cert-manager writes it."""
+        certificate, key = authority.sign(name, *others)
         return {"tls.crt": certificate.read_text(), "tls.key": key.read_text(), "ca.crt": authority.pem.read_text()}
+
+    def certificates_of(self, objects):
+        """Makes what cert-manager is asked for."""
+        for each in objects:
+            if each["kind"] == "Certificate":
+                first, *others = each["spec"]["dnsNames"]
+                self.secrets[each["spec"]["secretName"]] = self.certificate(first, self.inner, *others)
 
     def token(self, room, user=USER_NAME):
         key = self.folder / "keys" / "key.pem"
@@ -318,16 +330,36 @@ def cluster(stage, hosts):
     return ports
 
 
-async def joined(stage, url, user, room):
-    """Joins by an edge under its own name; gives who is there once the user is."""
+class Client:
+    """Who joined a room, with the list that it is told."""
+
+    def __init__(self, socket):
+        self.socket, self.members = socket, set()
+
+    async def sees(self, holds):
+        """Reads on until something holds of the users in the list, which it gives."""
+        while not holds(self.members):
+            message = json.loads(await asyncio.wait_for(self.socket.recv(), WITHIN_S))
+            assert message["t"] != "error", message
+            if message["t"] == "snapshot":
+                self.members.clear()
+            self.members |= {member["user"] for member in message.get("members", []) + message.get("upserts", [])}
+            self.members -= {removal["user"] for removal in message.get("removals", [])}
+        return set(self.members)
+
+
+@contextlib.asynccontextmanager
+async def present(stage, url, user, room):
+    """Joins by an edge under its own name."""
     context = ssl.create_default_context(cafile=str(stage.public.pem)) if url.startswith("wss") else None
     async with connect(url, host="127.0.0.1", ssl=context, subprotocols=["presence.v1.json"]) as socket:
         await socket.send(json.dumps({
             "t": "join", "room": room, "token": stage.token(room, user), "session": str(uuid.uuid4()),
         }))  # fmt: skip
-        members = set()
-        while user not in members:
-            message = json.loads(await asyncio.wait_for(socket.recv(), 10))
-            assert message["t"] != "error", message
-            members |= {member["user"] for member in message.get("members", []) + message.get("upserts", [])}
-        return members
+        yield Client(socket)
+
+
+async def joined(stage, url, user, room):
+    """Who is there once a user has joined, who goes again."""
+    async with present(stage, url, user, room) as client:
+        return await client.sees(lambda members: user in members)

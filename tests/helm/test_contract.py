@@ -3,10 +3,12 @@
 import ipaddress
 import math
 import re
-import tomllib
 
 import pytest
-from chart import CHART, NAMESPACE, RELEASE, ROOT, helm, objects_of, one, pods_of, rendered, template, values_named
+from chart import (
+    CHART, NAMESPACE, RELEASE, ROOT, config_of, deployments, helm, objects_of, one, peers_of, pods_of, rendered, selects, template,
+    values_named,
+)  # fmt: skip
 
 # Secrets of operators end in these words; a ConfigMap may name files of such names only.
 SECRET = re.compile(r"(?i)(password|secret|token|key)\s*=\s*\"(?!/)")
@@ -16,18 +18,6 @@ HOOKS = "helm.sh/hook"
 
 def containers(pod):
     return pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
-
-
-def deployments(objects):
-    return [each for each in objects if each["kind"] == "Deployment"]
-
-
-def selects(selector, labels):
-    return all(labels.get(key) == value for key, value in selector.items())
-
-
-def config_of(objects, component):
-    return tomllib.loads(one(objects, "ConfigMap", f"-{component}")["data"][f"{component}.toml"])
 
 
 def test_every_pod_is_restricted(objects):
@@ -177,32 +167,18 @@ def test_the_certificate_of_cores_is_for_the_name_that_edges_connect_to():
     assert {server["spec"]["secretName"], client["spec"]["secretName"]} <= mounted
 
 
-def peers_of(objects):
-    return tomllib.loads(one(objects, "ConfigMap", "-core")["data"]["peers.toml"])
-
-
 def test_cores_that_ask_for_certificates_know_who_may_call():
     edges = {"certificate": "edge.rooms", "names": ["here-presence-edge-*"], "regions": ["local"]}
     service = {"certificate": "spiffe://example/billing", "scopes": ["presence.read"], "rooms": ["team-a:"]}
     operator = {"certificate": "ops.rooms", "scopes": ["presence.read", "presence.admin"], "rooms": [""]}
     assert peers_of(rendered(values_named("tls"))) == {"edge": [edges], "service": [service, operator]}
-    assert peers_of(rendered(values_named("cores")))["edge"] == [
-        {"certificate": "edges.example", "names": ["edge-*"], "regions": ["eu-west"]}
-    ]
+    assert peers_of(rendered(values_named("central-cores"))) == {"edge": [
+        {"certificate": f"edges.{region}.example", "names": ["here-presence-edge-*"], "regions": [region]}
+        for region in ("eu-west", "us-east")
+    ]}  # fmt: skip
     by_manager = rendered(values_named("certmanager"))
     (name,) = one(by_manager, "Certificate", "-edge-core-tls")["spec"]["dnsNames"]
     assert peers_of(by_manager)["edge"] == [{**edges, "certificate": name}]
-
-
-def test_cores_of_other_regions_are_let_in_and_shown_the_certificate_of_these():
-    text = values_named("cores").read_text()
-    us = '{ certificate: core.us.example, regions: [us-east] }'
-    text = text.replace("peers: {", f"config: {{ peer: [us-east=https://core.us.example:4701] }}\n  peers: {{ cores: [{us}],")
-    objects = objects_of(template(text).stdout)
-    assert peers_of(objects)["core"] == [{"certificate": "core.us.example", "regions": ["us-east"]}]
-    config = config_of(objects, "core")
-    own = {key: config["tls"][key] for key in ("cert_file", "key_file")}
-    assert config["core_tls"] == {**own, "ca_file": config["tls"]["client_ca_file"]}
 
 
 def test_who_may_call_is_in_force_exactly_where_certificates_are_asked_for(objects):

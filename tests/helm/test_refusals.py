@@ -4,8 +4,13 @@ import re
 
 import pytest
 import yaml
-from chart import template, values_named
+from chart import CHART, template, values_named
 
+# With certificates between edges and cores.
+SECURE = {
+    "core": {"insecure": False, "tls": {"existingSecret": "x"}},
+    "edge": {"coreTls": {"existingSecret": "x", "certificateName": "x"}},
+}
 # A change of values that held, and words of the sentence.
 WRONG = [
     # What the schema says: names and types.
@@ -54,6 +59,31 @@ WRONG = [
     ({"core": {"external": {"enabled": True}}}, ["core.external.enabled", "evict"]),
     ({"core": {"insecure": False}, "certManager": {"enabled": True}}, ["certManager.issuerRef.name = (not set)"]),
     ({"core": {"tls": {"dnsNames": ["x"]}}}, ["core.tls.dnsNames", "cert-manager"]),
+    # Regions.
+    ({"core": {"peerRegions": [{"cores": ["http://a:1"]}]}}, ["core.peerRegions", "region"]),
+    ({"core": {"peerRegions": [{"region": "us", "cores": []}]}}, ["core.peerRegions.0.cores", "1"]),
+    ({"core": {"peerRegions": [{"region": "us", "core": ["http://a:1"]}]}}, ["core.peerRegions.0", "core", "not allowed"]),
+    ({"core": {"peerRegions": [{"region": "local", "cores": ["http://a:1"]}]}}, ['core.peerRegions = "local"', "is kept by these cores themselves"]),
+    ({"core": {"edgeRegions": ["us"], "peerRegions": [{"region": "us", "cores": ["http://a:1"]}]}}, ['core.peerRegions = "us"', "core.edgeRegions"]),
+    ({"core": {"peerRegions": [{"region": "us", "cores": ["http://a:1"]}] * 2}}, ['core.peerRegions = "us"', "named twice", "one entry"]),
+    ({"core": {"peerRegions": [{"region": "us=x", "cores": ["http://a:1"]}]}}, ['core.peerRegions = "us=x"', "the name of a region"]),
+    ({"core": {"peerRegions": [{"region": "us", "cores": ["core.us.example"]}]}}, ['core.peerRegions = "core.us.example"', "https://core.us-east.example:4701"]),
+    ({**SECURE, "core": {**SECURE["core"], "peerRegions": [{"region": "us", "cores": ["http://a:1"], "certificate": "x"}]}}, ['core.peerRegions = "http://a:1"', "must begin with https://", "core.insecure"]),
+    ({**SECURE, "core": {**SECURE["core"], "peerRegions": [{"region": "us", "cores": ["https://a:1"]}]}}, ["core.peerRegions: us has no certificate", "DNS name or URI"]),
+    ({"core": {"peerRegions": [{"region": "us", "cores": ["https://a:1"], "certificate": "x"}]}}, ["the certificate x of us", "of no use"]),
+    ({"core": {"peerRegions": [{"region": "us", "cores": ["http://a:1"]}]}}, ["networkPolicy.coreFrom = []", "core.external.enabled", "cidr: 10.2.0.0/16"]),
+    ({"core": {"peerRegions": [{"region": "us", "cores": ["http://a:1"]}]}, "networkPolicy": {"egress": {"enabled": True}}}, ["networkPolicy.egress.peersTo = []", "4701"]),
+    ({"core": {"peerRegions": [{"region": f"r{number}", "cores": ["http://a:1"]} for number in range(64)]}}, ["65 regions", "at most 64"]),
+    ({"core": {"coreTls": {"existingSecret": "x"}}}, ['core.coreTls.existingSecret = "x"', "core.peerRegions", "https://"]),
+    ({"core": {"edgeRegions": ["us", "us"]}}, ['core.edgeRegions = "us"', "named twice"]),
+    ({"core": {"edgeRegions": ["local"]}}, ['core.edgeRegions = "local"', "region itself"]),
+    ({**SECURE, "core": {**SECURE["core"], "edgeRegions": ["us"]}}, ['core.edgeRegions = "us"', "nobody may link for it", "edges.us.example"]),
+    ({**SECURE, "core": {**SECURE["core"], "peers": {"edges": [{"certificate": "x", "names": ["*"], "regions": ["us"]}]}}}, ['x may link for "us"', "core.edgeRegions"]),
+    ({"core": {"config": {"peer": ["us=http://a:1"]}}}, ["core.config.peer", "use core.peerRegions"]),
+    ({"core": {"config": {"edge_regions": ["us"]}}}, ["core.config.edge_regions", "use core.edgeRegions"]),
+    ({"core": {"config": {"core_tls": {"ca_file": "/x"}}}}, ["core.config.core_tls", "use core.coreTls"]),
+    ({**SECURE, "core": {**SECURE["core"], "external": {"gateway": {"enabled": True}}}}, ["core.external.gateway.enabled = true", "core.external.enabled", "ClusterIP", "gateway.parentRefs = []", "name: regions", "gateway.hostnames = []", "core.eu-west.example"]),
+    ({**SECURE, "core": {**SECURE["core"], "external": {"enabled": True, "type": "ClusterIP", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, ["core.external.loadBalancerSourceRanges", "ClusterIP"]),
     # Clients.
     ({"edge": {"trustedProxies": ["10.0.0.0/8"]}}, ["edge.trustedProxies", "of no use", "edge.clientAddress"]),
     ({"edge": {"clientAddress": "forwarded"}}, ["edge.trustedProxies = []", "10.0.0.0/8"]),
@@ -115,6 +145,30 @@ def test_all_mistakes_are_told_at_once(version):
     assert [line.split(" = ")[0] for line in told] == [
         "store.url", "jwks.existingSecret", "core.tls.existingSecret", "edge.tls.existingSecret"
     ]  # fmt: skip
+
+
+def test_the_values_on_the_page_of_deploying_are_taken():
+    page = (CHART.parents[1] / "docs" / "deploy.md").read_text()
+    blocks = [yaml.safe_load(text) for text in re.findall(r"(?ms)^```yaml\n(.*?)^```", page)]
+    # Some are whole; the others say only what they are about.
+    base = changed(yaml.safe_load(values_named("minimal").read_text()), SECURE)
+    base["jwks"] = {}
+    assert len(blocks) == 5 and sum("region" in block for block in blocks) == 3
+    for block in blocks:
+        given = block if "region" in block else changed(base, block)
+        given.setdefault("jwks", {}).setdefault("existingSecret", "" if "urls" in given["jwks"] else "presence-jwks")
+        done = template(yaml.safe_dump(given))
+        assert done.returncode == 0, (block, done.stderr)
+
+
+def test_as_many_regions_as_a_cursor_can_name_are_taken():
+    peers = [{"region": f"r{number}", "cores": ["http://a:1"]} for number in range(62)]
+    change = {"core": {"edgeRegions": ["us"], "peerRegions": peers}, "networkPolicy": {"coreFrom": [{"podSelector": {}}]}}
+    values = changed(yaml.safe_load(values_named("minimal").read_text()), change)
+    done = template(yaml.safe_dump(values))
+    assert done.returncode == 0, done.stderr
+    change["core"]["edgeRegions"].append("ap")
+    assert template(yaml.safe_dump(changed(values, change))).returncode != 0
 
 
 @pytest.mark.parametrize("component", ["core", "edge"])

@@ -24,7 +24,8 @@ def test_lint_is_strict_and_silent(values, version):
 
 @pytest.mark.parametrize(("kubernetes", "is_taken"), [("1.29.9", False), ("1.30.0", True), ("1.37.1-gke.1", True)])
 def test_it_is_for_kubernetes_from_the_first_that_has_what_it_uses(version, kubernetes, is_taken):
-    done = helm("template", RELEASE, CHART, "--kube-version", kubernetes, version=version, values=values_named("minimal").read_text())
+    values = values_named("minimal").read_text()
+    done = helm("template", RELEASE, CHART, "--kube-version", kubernetes, version=version, values=values)
     assert (done.returncode == 0) == is_taken
     assert is_taken or "incompatible with Kubernetes" in done.stderr
 
@@ -59,6 +60,16 @@ def test_the_notes_say_where_clients_and_services_connect(values):
     )
 
 
+def test_the_notes_say_which_regions_cores_keep_and_watch():
+    def notes(name):
+        values = values_named(name).read_text()
+        return helm("install", RELEASE, CHART, "--dry-run=client", "--namespace", NAMESPACE, values=values).stdout
+
+    assert "They keep the rosters of eu-west, us-east." in notes("central-cores")
+    told = "They watch eu-east at https://core.eu-east.example:4701, whose cores have to name eu-west as well."
+    assert told in notes("two-region-west")
+
+
 @pytest.mark.parametrize("kubernetes", KUBERNETES)
 def test_kubernetes_takes_it(objects, kubernetes):
     for each in objects:
@@ -84,7 +95,7 @@ def mistakes_of(objects):
 def test_operators_take_it():
     theirs = [each for path in VALUES for each in rendered(path) if each["apiVersion"] in OTHERS]
     kinds = {each["kind"] for each in theirs}
-    assert kinds == {"ServiceMonitor", "PrometheusRule", "Certificate", "HTTPRoute"}, "each kind is in some file of values"
+    assert kinds == {"ServiceMonitor", "PrometheusRule", "Certificate", "HTTPRoute", "TLSRoute"}, "each kind is in some file of values"
     assert mistakes_of(theirs) == []
 
 

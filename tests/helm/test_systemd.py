@@ -9,7 +9,9 @@ import subprocess
 
 import pytest
 from image import ROOT, binaries
-from stage import STORE_PASSWORD, Process, adapted, joined, plain_redis_with_users, port_of, secure_redis
+from stage import (
+    STORE_PASSWORD, Process, adapted, free_port, joined, plain_redis_with_users, port_of, present, secure_redis,
+)  # fmt: skip
 
 UNITS = ROOT / "docs" / "systemd"
 DRAIN_S = {"core": 20, "edge": 40}
@@ -73,12 +75,14 @@ class Host:
             made = stage.certificate(host, stage.public if file == "edge" else stage.inner)
             self.secrets |= {f"{file}.crt": made["tls.crt"], f"{file}.key": made["tls.key"]}
 
-    def start(self, component, replaced):
-        text = adapted((UNITS / self.kind / f"{component}.toml").read_text(), replaced)
+    def start(self, component, replaced, turned=None):
+        """Starts a unit's command; `turned` makes texts for this host into those for the other one."""
+        turned = turned or str
+        text = adapted(turned((UNITS / self.kind / f"{component}.toml").read_text()), replaced)
         folder = self.stage.folder / "hosts" / f"{self.name}-{component}-{len(self.stage.processes)}"
         jwks = self.stage.secrets["presence-jwks"]["jwks.json"]
         peers = UNITS / self.kind / "peers.toml"
-        more = {"peers.toml": peers.read_text()} if peers.exists() else {}
+        more = {"peers.toml": turned(peers.read_text())} if peers.exists() else {}
         etc = self.stage.place(folder / "etc", {f"{component}.toml": text, "jwks.json": jwks, **more})
         (etc / "secrets").mkdir()
         binds = [(etc, "/etc/presence"), (self.stage.place(folder / "secrets", self.secrets), "/etc/presence/secrets")]
@@ -126,6 +130,37 @@ def test_two_hosts_of_which_one_core_goes(stage, root):
     for number, url in enumerate(urls):
         assert f"user-{number}" in asyncio.run(joined(stage, url, f"user-{number}", f"room-{number}"))
     assert [edge.stop() for edge in edges] == [0, 0] and cores[1].stop() == 0
+
+
+def other_way_round(text):
+    """What is written for host-1 and its region, for host-2 and the other one."""
+    other = {"1": "2", "2": "1", "eu-west": "us-east", "us-east": "eu-west"}
+    return re.sub(r"(?<=host-)[12]|(?<=edge-)1|(?<=core-)1|eu-west|us-east", lambda found: other[found.group()], text)
+
+
+def test_two_regions_on_two_hosts(stage, root):
+    stage.hosts |= {"presence.example", "host-1.internal", "host-2.internal"}
+    ports = {number: free_port() for number in (1, 2)}
+    redis_port = plain_redis_with_users(stage, "redis.internal"), plain_redis_with_users(stage, "redis.internal")
+    running = []
+    for number, other, turned, store in (1, 2, None, redis_port[0]), (2, 1, other_way_round, redis_port[1]):
+        name = f"host-{number}"
+        host = Host(stage, root, "two-regions", name, {"edge": "presence.example", "core": f"{name}.internal"})
+        core = host.start("core", [
+            ("127.0.0.1:6379", f"127.0.0.1:{store}"), ('grpc = "0.0.0.0:0"', f'grpc = "0.0.0.0:{ports[number]}"'),
+            (f"host-{other}.internal:4701", f"host-{other}.internal:{ports[other]}"),
+        ], turned)  # fmt: skip
+        edge = host.start("edge", [(f"{name}.internal:4701", f"{name}.internal:{ports[number]}")], turned)
+        running.append((edge, core))
+
+    async def see_each_other():
+        urls = [url_of(edge, "presence.example") for edge, _ in running]
+        async with present(stage, urls[0], "ann", "plaza") as ann, present(stage, urls[1], "bob", "plaza") as bob:
+            await asyncio.gather(*(client.sees(lambda members: members == {"ann", "bob"}) for client in (ann, bob)))
+
+    asyncio.run(see_each_other())
+    for edge, core in running:
+        assert edge.stop() == 0 and core.stop() == 0, core.log.read_text()
 
 
 def test_the_page_names_every_file_there():

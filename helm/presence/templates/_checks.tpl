@@ -92,7 +92,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.external.enabled = true: needs core.tls.existingSecret or certManager.enabled: whoever reaches a core without certificates may evict people") -}}
 {{- end -}}
 {{- $known := include "presence.edge.certificateName" $root -}}
-{{- $others := concat $values.core.peers.edges $values.core.peers.cores $values.core.peers.services -}}
+{{- $others := concat $values.core.peers.edges $values.core.peers.services -}}
 {{- if and $isTls (not $known) (not $others) (or $values.edge.cores (not $values.edge.enabled)) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.peers.edges = []: say which edges may link, as there are none in this release that do; example: [{certificate: edges.example, names: [edge-*], regions: [eu-west]}]") -}}
 {{- end -}}
@@ -191,9 +191,9 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- if and $budget.enabled (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.podDisruptionBudget.maxUnavailable = %v: must be at least 1, else no node can ever be drained" $component $budget.maxUnavailable)) -}}
 {{- end -}}
-{{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "jwks_ca" "use jwks.caKey" "core_tls" "use edge.coreTls" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
+{{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "jwks_ca" "use jwks.caKey" "core_tls" (printf "use %s.coreTls" $component) "edge_regions" "use core.edgeRegions" "peer" "use core.peerRegions" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
 {{- range $key, $_ := $own.config -}}
-{{- if and (hasKey $settled $key) (not (and (eq $component "core") (has $key (list "connections_max" "core_tls")))) -}}
+{{- if and (hasKey $settled $key) (not (and (eq $component "core") (eq $key "connections_max"))) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.config.%s: is settled elsewhere: %s" $component $key (index $settled $key))) -}}
 {{- end -}}
 {{- end -}}
@@ -227,6 +227,9 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- if and $values.edge.enabled $values.edge.cores (not $egress.coresTo) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "networkPolicy.egress.coresTo = []: say where edge.cores are, else edges never reach them; example: [{to: [{ipBlock: {cidr: 10.1.0.0/16}}], ports: [{port: 4701}]}]") -}}
 {{- end -}}
+{{- if and $values.core.enabled $values.core.peerRegions (not $egress.peersTo) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "networkPolicy.egress.peersTo = []: say where the cores of core.peerRegions are, else these never hear them; example: [{to: [{ipBlock: {cidr: 10.2.0.0/16}}], ports: [{port: 4701}]}]") -}}
+{{- end -}}
 {{- end -}}
 {{- if and $values.metrics.prometheusRule.enabled (not (.root.Files.Glob "files/rules/*.yaml")) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "metrics.prometheusRule.enabled = true: there are no rules in this version of the chart") -}}
@@ -244,7 +247,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- $told := dict "mistakes" list -}}
 {{- $given := dict "told" $told "root" . -}}
 {{- include "presence.checks.rest" $given -}}
-{{- if .Values.core.enabled }}{{ include "presence.checks.store" $given }}{{ end -}}
+{{- if .Values.core.enabled }}{{ include "presence.checks.store" $given }}{{ include "presence.checks.regions" $given }}{{ end -}}
 {{- include "presence.checks.trust" $given -}}
 {{- if .Values.edge.enabled }}{{ include "presence.checks.clients" $given }}{{ end -}}
 {{- range $component := list "core" "edge" -}}

@@ -82,6 +82,24 @@
 {{ include "presence.fullname" . }}-edge.{{ .Release.Namespace }}.svc
 {{- end -}}
 
+{{/* Whether cores speak TLS to those of other regions. */}}
+{{- define "presence.core.isPeerTls" -}}
+{{- range .Values.core.peerRegions }}{{ if contains "https://" (join "," .cores) }}true{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* What they show to those, and whom they trust: of a secret for it, or what they show to all others. */}}
+{{- define "presence.core.coreTls" -}}
+{{- $tls := .Values.core.coreTls -}}
+{{- if $tls.existingSecret -}}
+{{- $at := "/etc/presence/core-tls/" -}}
+{{- dict "ca_file" (print $at $tls.caKey) "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey) | toJson -}}
+{{- else if include "presence.core.isTls" . -}}
+{{- $own := .Values.core.tls -}}
+{{- $at := "/etc/presence/tls/" -}}
+{{- dict "ca_file" (print $at $own.clientCaKey) "cert_file" (print $at $own.certKey) "key_file" (print $at $own.keyKey) | toJson -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Who may call the cores: a file that they follow. */}}
 {{- define "presence.core.peers" -}}
 {{- $edges := .Values.core.peers.edges -}}
@@ -89,8 +107,12 @@
 {{- $names := list (printf "%s-edge-*" (include "presence.fullname" $)) -}}
 {{- $edges = prepend $edges (dict "certificate" . "names" $names "regions" (list $.Values.region)) -}}
 {{- end -}}
-{{- $table := dict "edge" $edges "service" .Values.core.peers.services -}}
-{{- with .Values.core.peers.cores }}{{ $_ := set $table "core" . }}{{ end -}}
+{{- $cores := list -}}
+{{- range .Values.core.peerRegions }}{{ $cores = append $cores (dict "certificate" .certificate "regions" (list .region)) }}{{ end -}}
+{{- $table := dict -}}
+{{- range $kind, $named := dict "edge" $edges "service" .Values.core.peers.services "core" $cores -}}
+{{- with $named }}{{ $_ := set $table $kind . }}{{ end -}}
+{{- end -}}
 {{- include "presence.toml" (dict "path" "" "table" $table) | trim -}}
 {{- end -}}
 
@@ -124,9 +146,15 @@ timing: {{ . | toJson }}
 {{- $tls := .Values.core.tls -}}
 {{- $_ := set $config "tls" (dict "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey) "client_ca_file" (print $at $tls.clientCaKey) "client_auth" $tls.clientAuth) -}}
 {{- $_ := set $config "peers" "/etc/presence/config/peers.toml" -}}
-{{- if .Values.core.config.peer -}}
-{{- $_ := set $config "core_tls" (dict "ca_file" (print $at $tls.clientCaKey) "cert_file" (print $at $tls.certKey) "key_file" (print $at $tls.keyKey)) -}}
 {{- end -}}
+{{- with .Values.core.edgeRegions }}{{ $_ := set $config "edge_regions" . }}{{ end -}}
+{{- $peers := list -}}
+{{- range $peer := .Values.core.peerRegions -}}
+{{- range .cores }}{{ $peers = append $peers (printf "%s=%s" $peer.region .) }}{{ end -}}
+{{- end -}}
+{{- with $peers }}{{ $_ := set $config "peer" . }}{{ end -}}
+{{- if include "presence.core.isPeerTls" . -}}
+{{- with include "presence.core.coreTls" . }}{{ $_ := set $config "core_tls" (fromJson .) }}{{ end -}}
 {{- end -}}
 {{- $store := dict "url" .Values.store.url "prefix" .Values.store.prefix "shards" .Values.store.shards -}}
 {{- with .Values.store.user }}{{ $_ := set $store "user" . }}{{ end -}}

@@ -61,6 +61,7 @@ items:
 {{- $secrets := dict -}}
 {{- if eq .component "core" -}}
 {{- if include "presence.core.isTls" .root }}{{ $_ := set $secrets "tls" (include "presence.core.tlsSecret" .root) }}{{ end -}}
+{{- with $values.core.coreTls.existingSecret }}{{ $_ := set $secrets "core-tls" . }}{{ end -}}
 {{- with $values.store.existingSecret }}{{ $_ := set $secrets "store" . }}{{ end -}}
 {{- with $values.store.tls.existingSecret }}{{ $_ := set $secrets "store-tls" . }}{{ end -}}
 {{- else -}}
