@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use presence_model::position::{Position, Revision};
-use presence_tests::field::{Plan, run};
+use presence_tests::field::{EVERYTHING, Plan, run};
 use presence_tests::history::{Departure, Event, History, Look, Members, Night, Shown, Sight, What, check};
 use tokio::task::JoinSet;
 
-/// Nights of an ordinary run, and of `tests/run long`.
-const NIGHTS: u64 = 2;
+/// Nights of `tests/run long`.
 const NIGHTS_LONG: u64 = 16;
 /// Their processes sleep most of the time.
 const AT_ONCE: usize = 2;
@@ -26,7 +25,10 @@ fn seeds() -> Vec<u64> {
     let long = std::env::var_os("PRESENCE_TEST_LONG").map(|_| NIGHTS_LONG);
     match number("PRESENCE_HISTORY_SEED") {
         Some(seed) => vec![seed],
-        None => (1..=number("PRESENCE_HISTORY_SEEDS").or(long).unwrap_or(NIGHTS)).collect(),
+        None => {
+            let many = number("PRESENCE_HISTORY_SEEDS").or(long);
+            many.map_or(EVERYTHING.to_vec(), |many| (1..=many).collect())
+        }
     }
 }
 

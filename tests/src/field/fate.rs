@@ -158,3 +158,45 @@ fn of_parts(plan: &Plan, chance: &mut StdRng) -> Fault {
         _ => Fault::Slow(span(chance, 1_000, 3_000), Duration::from_millis(chance.random_range(20..120))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng as _;
+
+    use super::*;
+    use crate::field::EVERYTHING;
+
+    /// What may happen, counted by kind.
+    const KINDS: usize = 21;
+
+    fn night(seed: u64) -> Vec<Planned> {
+        draw(&Plan::default(), &mut StdRng::seed_from_u64(seed))
+    }
+
+    #[test]
+    fn a_seed_draws_one_night_and_only_tabs_disturb_its_calm_parts() {
+        let Plan { settle, round, .. } = Plan::default();
+        for seed in 0..20 {
+            assert_eq!(night(seed), night(seed));
+            assert_ne!(night(seed), night(seed + 1));
+            for Planned { at, fault } in night(seed) {
+                let of_round = at.saturating_sub(settle).as_millis() % round.as_millis();
+                let is_calm = at < settle || of_round >= (round / 3).as_millis();
+                let is_of_tabs = matches!(fault, Fault::Tab(..) | Fault::Cut(Between::Tab(_), ..));
+                assert!(is_of_tabs || !is_calm, "seed {seed}: {fault:?} at {at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_happens_in_the_nights_of_an_ordinary_run() {
+        let mut kinds: BTreeSet<_> =
+            EVERYTHING.into_iter().flat_map(night).map(|it| it.fault.kind()).collect();
+        if kinds.contains(Fault::Roll.kind()) {
+            kinds.extend([Who::Core(0), Who::Edge(0)].map(|who| Fault::End(who, Duration::ZERO).kind()));
+        }
+        assert_eq!(kinds.len(), KINDS, "{kinds:?}");
+    }
+}

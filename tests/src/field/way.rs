@@ -223,6 +223,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_said_takes_its_time_and_no_longer_than_it_is_told_to() -> anyhow::Result<()> {
+        let (way, mut near, mut far) = connected().await?;
+        way.delay(NOT * 2);
+        near.write_u8(1).await?;
+        assert_eq!(hears(&mut far, NOT).await, None);
+        assert_eq!(hears(&mut far, SOON).await, Some(1));
+        way.delay(Duration::ZERO);
+        near.write_u8(2).await?;
+        assert_eq!(hears(&mut far, SOON).await, Some(2));
+        Ok(())
+    }
+
+    #[tokio::test]
     async fn an_end_passes_as_what_is_said_does_and_a_reset_at_once() -> anyhow::Result<()> {
         let (way, near, mut far) = connected().await?;
         way.cut(Cut::There, true);

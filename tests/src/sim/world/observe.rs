@@ -143,7 +143,7 @@ impl Eye {
         }
     }
 
-    /// By how much a lease may end early for steps of the clock that are not seen.
+    /// By how much a lease or a revocation may end early for steps of the clock that are not seen.
     pub(super) fn slack(&self, now: Mono) -> Duration {
         if self.slack.0 > now { self.slack.1 } else { Duration::ZERO }
     }

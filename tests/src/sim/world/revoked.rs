@@ -54,12 +54,12 @@ impl Eye {
     }
 
     /// Whether nothing may rest on a token any more: it has been revoked for longer than anybody may take to know.
-    /// By how much a clock that stepped meanwhile shortened that is not asked.
+    /// By how much a clock that stepped far meanwhile shortened that is not asked.
     pub(super) fn must_be_over(&self, user: &UserId, token: &TokenRef, slack: Duration, now: Mono) -> bool {
         self.revoked.iter().any(|revoked| {
             let known = revoked.answered.is_some_and(|at| at + REVOKED_WITHIN + slack < now);
             let is_clock_known = self.stepped.is_none_or(|stepped| stepped + STEP_KNOWN < revoked.asked);
-            let lasts = now < revoked.asked + revoked.span && is_clock_known;
+            let lasts = now + self.slack(now) < revoked.asked + revoked.span && is_clock_known;
             known && lasts && revoked.concerns(user, token)
         })
     }
