@@ -17,6 +17,7 @@ use presence_model::record::{LeaseState, SessionRecord};
 use presence_model::time::{Mono, StoreTime};
 
 use super::World;
+use super::observe::PROPAGATION_ROUGH;
 use crate::sim::guarantee::Guarantee;
 use crate::sim::ledger::{Held, Who};
 use crate::sim::place::{Place, Wish};
@@ -526,12 +527,13 @@ impl World {
         self.eye.forget_revoked(known, now);
     }
 
-    /// Who was put out stays out, as long as a core is left that knows.
+    /// Who was put out stays out, as long as a core is left that heard of it: one that stands still since before did not.
     fn keep_bars(&mut self) {
-        let known = self.cores.iter().any(|slot| slot.process.is_some());
-        if !known {
-            self.ledger.barred.clear();
-        }
+        let (now, cores) = (self.now(), &self.cores);
+        self.ledger.barred.retain(|_, (from, _)| {
+            let heard = |unable_at: Mono| unable_at < *from || now.since(unable_at) > PROPAGATION_ROUGH;
+            cores.iter().any(|slot| slot.process.is_some() && heard(slot.unable_at))
+        });
     }
 }
 
