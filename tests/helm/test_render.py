@@ -9,7 +9,21 @@ import subprocess
 import kubernetes_validate
 import pytest
 import yaml
-from chart import CHART, NAMESPACE, RELEASE, VALUES, helm, objects_of, one, rendered, template, values_named
+from chart import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    VALUES,
+    config_of,
+    deployments,
+    helm,
+    objects_of,
+    one,
+    pods_of,
+    rendered,
+    template,
+    values_named,
+)
 
 # The oldest that the chart is for, and the newest whose schemas there are.
 KUBERNETES = ["1.30", kubernetes_validate.latest_version()]
@@ -75,6 +89,39 @@ def test_kubernetes_takes_it(objects, kubernetes):
     for each in objects:
         if each["apiVersion"] not in OTHERS:
             kubernetes_validate.validate(each, kubernetes, strict=True)
+
+
+@pytest.mark.parametrize("name", ["no", "on", "off", "null", "true"])
+def test_names_that_yaml_reads_as_something_else_stay_names(version, name):
+    values = f"{values_named('autoscaled').read_text()}\nserviceAccount: {{ name: '{name}' }}\n"
+    done = helm("template", name, CHART, "--namespace", NAMESPACE, version=version, values=values)
+    assert done.returncode == 0, done.stderr
+    objects = objects_of(done.stdout)
+    for each in objects:
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+        if each["apiVersion"] not in OTHERS:
+            kubernetes_validate.validate(each, KUBERNETES[0], strict=True)
+    for pod in pods_of(objects).values():
+        assert pod["spec"]["serviceAccountName"] == name
+        assert pod["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+
+
+@pytest.mark.parametrize("text", ["1234", "yes", "x # y", "x, optional: true", "a: b", 'quo"te', "{{ x }}"])
+def test_strings_stay_the_strings_they_are(text):
+    minimal = yaml.safe_load(values_named("minimal").read_text())
+    values = {**minimal, "jwks": {"existingSecret": text}, "imagePullSecrets": [text], "nameOverride": "presence"}
+    values["core"] = {**minimal["core"], "config": {"class": {text: {"grace": "1s"}}}}
+    values["edge"] = {**minimal["edge"], "service": {"type": "LoadBalancer", "loadBalancerClass": text}}
+    done = template(json.dumps(values))
+    assert done.returncode == 0, done.stderr
+    objects = objects_of(done.stdout)
+    for deployment in deployments(objects):
+        pod = deployment["spec"]["template"]["spec"]
+        (secret,) = [each["secret"] for each in pod["volumes"] if each["name"] == "jwks"]
+        assert secret == {"secretName": text, "defaultMode": 0o440}
+        assert pod["imagePullSecrets"] == [{"name": text}]
+    assert one(objects, "Service", "-edge")["spec"]["loadBalancerClass"] == text
+    assert config_of(objects, "core")["class"] == {text: {"grace": "1s"}}
 
 
 def test_the_schemas_of_kubernetes_find_what_is_wrong():

@@ -21,17 +21,22 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "presence.toml.key" -}}
+{{- if regexMatch "^[A-Za-z0-9_-]+$" . -}}{{ . }}{{ else }}{{ . | toJson }}{{ end -}}
+{{- end -}}
+
 {{/* A table, its own keys before its tables. Takes path and table. */}}
 {{- define "presence.toml" -}}
 {{- $path := .path -}}
 {{- range $key, $value := .table -}}
 {{- $isTables := and (kindIs "slice" $value) $value (kindIs "map" (first $value)) -}}
 {{- if not (or (kindIs "map" $value) (kindIs "invalid" $value) $isTables) }}
-{{ $key }} = {{ include "presence.toml.scalar" $value }}
+{{ include "presence.toml.key" $key }} = {{ include "presence.toml.scalar" $value }}
 {{- end -}}
 {{- end -}}
 {{- range $key, $value := .table -}}
-{{- $inner := ternary $key (printf "%s.%s" $path $key) (empty $path) -}}
+{{- $own := include "presence.toml.key" $key -}}
+{{- $inner := ternary $own (printf "%s.%s" $path $own) (empty $path) -}}
 {{- if and (kindIs "map" $value) $value }}
 
 [{{ $inner }}]

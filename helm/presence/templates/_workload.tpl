@@ -15,7 +15,7 @@ securityContext:
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -52,11 +52,11 @@ items:
 {{- if $values.jwks.existingSecret }}
   - name: jwks
     at: /etc/presence/jwks
-    source: { secret: { secretName: {{ $values.jwks.existingSecret }}, defaultMode: 0440 } }
+    source: { secret: { secretName: {{ $values.jwks.existingSecret | quote }}, defaultMode: 0440 } }
 {{- else if $values.jwks.existingConfigMap }}
   - name: jwks
     at: /etc/presence/jwks
-    source: { configMap: { name: {{ $values.jwks.existingConfigMap }} } }
+    source: { configMap: { name: {{ $values.jwks.existingConfigMap | quote }} } }
 {{- end }}
 {{- $secrets := dict -}}
 {{- if eq .component "core" -}}
@@ -71,7 +71,7 @@ items:
 {{- range $name, $secret := $secrets }}
   - name: {{ $name }}
     at: /etc/presence/{{ $name }}
-    source: { secret: { secretName: {{ $secret }}, defaultMode: 0440 } }
+    source: { secret: { secretName: {{ $secret | quote }}, defaultMode: 0440 } }
 {{- end }}
 {{- end -}}
 
@@ -116,13 +116,13 @@ spec:
         checksum/config: {{ include (printf "presence.%s.config" $component) $root | sha256sum }}
 {{- with $own.podAnnotations }}{{ toYaml . | nindent 8 }}{{ end }}
     spec:
-      serviceAccountName: {{ include "presence.serviceAccount" $root }}
+      serviceAccountName: {{ include "presence.serviceAccount" $root | quote }}
       {{- include "presence.podSecurity" $root | nindent 6 }}
       terminationGracePeriodSeconds: {{ include "presence.terminationGrace" . }}
       containers:
         - name: {{ $component }}
-          image: {{ include "presence.image" (dict "image" $root.Values.image "tag" $root.Chart.AppVersion) }}
-          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          image: {{ include "presence.image" (dict "image" $root.Values.image "tag" $root.Chart.AppVersion) | quote }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy | quote }}
           command: [/usr/local/bin/presence-{{ $component }}]
           args:
             - --config=/etc/presence/config/{{ $component }}.toml
