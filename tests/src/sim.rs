@@ -11,6 +11,7 @@ mod chance;
 mod desk;
 mod faults;
 mod guarantee;
+mod lands;
 mod ledger;
 mod mutant;
 mod names;
@@ -26,7 +27,7 @@ mod tab;
 mod tell;
 mod world;
 
-pub use faults::{Death, Fault, Over, Way};
+pub use faults::{Death, Fault, Move, Over, Way};
 pub use guarantee::{Guarantee, Violation};
 pub use mutant::Mutant;
 pub use plan::{Plan, Planned};
@@ -49,9 +50,15 @@ pub struct Failure {
 /// # Errors
 /// The first guarantee that was broken.
 pub fn live(plan: &Plan, keep: Keep) -> Result<Story, Box<Failure>> {
-    let mut world = world::World::new(plan, keep);
-    match world.live() {
-        Ok(()) => Ok(world.story),
-        Err(violation) => Err(Box::new(Failure { violation, story: world.story })),
+    let (lived, story) = if plan.shape.regions > 1 {
+        let mut lands = lands::Lands::new(plan, keep);
+        (lands.live(), lands.story)
+    } else {
+        let mut world = world::World::new(plan, keep);
+        (world.live(), world.story)
+    };
+    match lived {
+        Ok(()) => Ok(story),
+        Err(violation) => Err(Box::new(Failure { violation, story })),
     }
 }

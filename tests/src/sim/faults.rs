@@ -36,6 +36,21 @@ pub enum Over {
     Loss,
 }
 
+/// How somebody moves from one region to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// In there, then goodbye here.
+    Clean,
+    /// The connection here is lost, then in there within the grace.
+    Drop,
+    /// In there, and the connection here goes on for a while.
+    Both,
+    /// In there, and nobody says anything of the session here any more.
+    Behind,
+    /// As cleanly, and what was asked for here before is heard once more, later.
+    Late,
+}
+
 /// One transition. Places are numbers; what befalls somebody who is not there has no effect.
 #[expect(missing_docs, reason = "the line of a fault says what its places and spans are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +136,10 @@ pub enum Fault {
     RevokeToken { tab: usize },
     /// An operator revokes the key that signs; another one signs from there on.
     RevokeKey,
+    /// A person moves to another region, or to the next one if it is there.
+    Cross { tab: usize, region: usize, how: Move, span: Duration },
+    /// Bytes stop between two regions.
+    CutRegions { from: usize, to: usize, way: Way, span: Duration },
 }
 
 impl Fault {
@@ -151,7 +170,9 @@ impl Fault {
             | Self::SlowStore { span, .. }
             | Self::LoseAnswers { span, .. }
             | Self::LoseCommands { span, .. }
-            | Self::RevokeUser { span, .. } => span,
+            | Self::RevokeUser { span, .. }
+            | Self::Cross { span, .. }
+            | Self::CutRegions { span, .. } => span,
             Self::Blip { .. }
             | Self::Update { .. }
             | Self::Copy { .. }
@@ -198,7 +219,9 @@ impl Fault {
             | Self::SlowStore { span, .. }
             | Self::LoseAnswers { span, .. }
             | Self::LoseCommands { span, .. }
-            | Self::RevokeUser { span, .. } => *span = lasts,
+            | Self::RevokeUser { span, .. }
+            | Self::Cross { span, .. }
+            | Self::CutRegions { span, .. } => *span = lasts,
             Self::Blip { .. }
             | Self::Update { .. }
             | Self::Copy { .. }
@@ -238,7 +261,8 @@ impl Fault {
             | Self::Evict { .. }
             | Self::RevokeUser { .. }
             | Self::RevokeToken { .. }
-            | Self::RevokeKey => true,
+            | Self::RevokeKey
+            | Self::Cross { .. } => true,
             Self::CrashEdge { .. }
             | Self::NapEdge { .. }
             | Self::DrainEdge { .. }
@@ -262,7 +286,8 @@ impl Fault {
             | Self::Empty
             | Self::FailOver { .. }
             | Self::Move { .. }
-            | Self::Step { .. } => false,
+            | Self::Step { .. }
+            | Self::CutRegions { .. } => false,
         }
     }
 }
@@ -323,6 +348,10 @@ impl fmt::Display for Fault {
             Self::RevokeUser { user, .. } => write!(f, "all tokens of u{user} are revoked"),
             Self::RevokeToken { tab } => write!(f, "the token of tab{tab} is revoked"),
             Self::RevokeKey => write!(f, "the key that signs is revoked"),
+            Self::Cross { tab, region, how, .. } => write!(f, "tab{tab} moves to region {region}{how}"),
+            Self::CutRegions { from, to, way, .. } => {
+                write!(f, "bytes stop between regions {from} and {to}{way}")
+            }
         }?;
         match millis(self.span()) {
             0 => Ok(()),
@@ -337,6 +366,18 @@ impl fmt::Display for Way {
             Self::Both => "",
             Self::There => " (one way)",
             Self::Back => " (the way back)",
+        })
+    }
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clean => "",
+            Self::Drop => " after a drop",
+            Self::Both => ", and is in both",
+            Self::Behind => ", and leaves a session behind",
+            Self::Late => ", and what it said before is heard again",
         })
     }
 }

@@ -117,6 +117,16 @@ mutants! {
     SlowMissFrames = "slow receivers: frames are dropped";
     /// Slow receivers: nothing waits until what was sent before is read.
     SlowAreFedOn = "slow receivers: fed on and on";
+    /// Regions: who moves is told to others at the merge interval, as whoever else comes.
+    MovesWait = "regions: moves wait";
+    /// Regions: one that is stale is told as lost, whatever its hold.
+    LosesRegionsEarly = "regions: lost before the hold";
+    /// Regions: one that cannot be heard is told as live.
+    CutIsLive = "regions: a cut is live";
+    /// Regions: a core that has another stream to one begins again with a list of nobody.
+    ReconnectForgets = "regions: a reconnect forgets";
+    /// Regions: the roster of the home region is merged like those of others.
+    HomeIsMerged = "regions: home is merged";
 }
 
 impl Mutant {

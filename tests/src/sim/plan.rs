@@ -1,6 +1,7 @@
 //! A plan: the shape of a world and everything that befalls it, written down before it starts, so that it
 //! can be read, and shortened.
 
+mod lands;
 mod mix;
 
 use std::fmt;
@@ -37,14 +38,27 @@ pub struct Plan {
     pub mutant: Option<Mutant>,
 }
 
+/// Of so many nights that are drawn one has several regions.
+const REGIONS_EACH: u64 = 8;
 /// How long a plan written by hand goes on after its last fault.
 const HAND_WRITTEN_TAIL: Duration = Duration::from_secs(5);
 
 impl Plan {
-    /// The plan of a seed.
+    /// The plan of a seed: of one region, and each eighth of several.
     #[must_use]
     pub fn draw(seed: u64, span: Duration) -> Self {
+        if seed % REGIONS_EACH == REGIONS_EACH - 1 {
+            return Self::draw_regions(seed, span);
+        }
         Self::drawn(seed, span, true)
+    }
+
+    /// The plan of a seed, of several regions.
+    #[must_use]
+    pub fn draw_regions(seed: u64, span: Duration) -> Self {
+        let shape = Shape::of_regions(seed);
+        let faults = lands::faults(seed, &shape, span);
+        Self { seed, shape, span, faults, mutant: None }
     }
 
     /// The same without revocations.
@@ -84,11 +98,12 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { cores, edges, tabs, users, rooms, .. } = self.shape;
+        let Shape { regions, cores, edges, tabs, users, rooms, .. } = self.shape;
         let seed = self.seed;
+        let of = if regions > 1 { format!("{regions} regions, each of ") } else { String::new() };
         writeln!(
             f,
-            "seed {seed}: {cores} cores, {edges} edges, {tabs} tabs of {users} users in {rooms} rooms"
+            "seed {seed}: {of}{cores} cores, {edges} edges, {tabs} tabs of {users} users in {rooms} rooms"
         )?;
         for Planned { at, fault } in &self.faults {
             writeln!(f, "{:>9} {fault}", millis(*at))?;

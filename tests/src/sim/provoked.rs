@@ -11,7 +11,7 @@ use super::shape::Shape;
 /// Everybody is in by then.
 const IN: u64 = 12_000;
 /// How long a night lasts that is drawn.
-const UNREVOKED: Duration = Duration::from_secs(600);
+const DRAWN: Duration = Duration::from_secs(600);
 
 macro_rules! provoked {
     ($($(#[doc = $about:literal])+ $name:ident = $word:literal;)+) => {
@@ -64,6 +64,8 @@ provoked! {
     Revoked = "revoked";
     /// Everything is drawn but revocations: more of all else meets.
     Unrevoked = "drawn, nothing is revoked";
+    /// Regions watch each other: everything that befalls them is drawn.
+    Regions = "regions";
     /// What an edge says is heard twice, and what it gave up, and got back, is among it.
     SaidTwice = "said twice";
 }
@@ -98,7 +100,8 @@ impl Provoked {
             Self::Storm => Plan::of(seed, shape, &storm()),
             Self::SlowReaders => Plan::of(seed, shape, &slow_readers(people)),
             Self::Revoked => Plan::of(seed, shape, &revoked()),
-            Self::Unrevoked => Plan::draw_unrevoked(seed, UNREVOKED),
+            Self::Unrevoked => Plan::draw_unrevoked(seed, DRAWN),
+            Self::Regions => Plan::draw_regions(seed, DRAWN),
             Self::SaidTwice => Plan::of(seed, shape, &said_twice(people)),
         }
     }

@@ -12,9 +12,13 @@ use super::chance::{Purpose, chance};
 pub struct Shape {
     /// Heartbeat, ttl and grace, in seconds.
     pub clocks_s: (u64, u64, u64),
-    /// Cores, over one store.
+    /// Regions that watch each other.
+    pub regions: usize,
+    /// How often other regions are merged; none: as follows from the heartbeat.
+    pub merge: Option<Duration>,
+    /// Cores of each region, over one store.
     pub cores: usize,
-    /// Edges.
+    /// Edges of each.
     pub edges: usize,
     /// Tabs.
     pub tabs: usize,
@@ -47,6 +51,8 @@ impl Shape {
         let of = |chance: &mut super::chance::Chance, many: usize| chance.random_range(0..many);
         Self {
             clocks_s: clocks[of(&mut chance, clocks.len())],
+            regions: 1,
+            merge: None,
             cores: 2 + of(&mut chance, 2),
             edges: 3,
             tabs: 30,
@@ -61,11 +67,22 @@ impl Shape {
         }
     }
 
+    /// Three regions of two cores, an edge and a store each, and nine people in two rooms.
+    #[must_use]
+    pub fn of_regions(seed: u64) -> Self {
+        let mut chance = chance(seed, Purpose::Shape, 1);
+        let merge = Duration::from_secs([6, 10, 20][chance.random_range(0..3)]);
+        let small = Self::small(2, 9);
+        Self { regions: 3, merge: Some(merge), edges: 1, tabs: 9, onlookers: 0, desks: 2, rooms: 2, ..small }
+    }
+
     /// A world for stories of a few people: two edges, one room, tabs of a user each, two onlookers.
     #[must_use]
     pub fn small(cores: usize, people: usize) -> Self {
         Self {
             clocks_s: (3, 12, 5),
+            regions: 1,
+            merge: None,
             cores,
             edges: 2,
             tabs: people + 2,
@@ -91,6 +108,7 @@ impl Shape {
             heartbeat: Some(Duration::from_secs(heartbeat)),
             lease_ttl: Some(Duration::from_secs(ttl)),
             grace: Some(Duration::from_secs(grace)),
+            merge_interval: self.merge,
             ..TimingsGiven::default()
         };
         Timings::derive(given).expect("clocks of a shape hold the rules")

@@ -69,6 +69,8 @@ impl World {
             }
             Fault::RevokeToken { tab } => self.revoke_token(tab),
             Fault::RevokeKey => self.revoke_key(),
+            // There is one region here.
+            Fault::Cross { .. } | Fault::CutRegions { .. } => {}
             Fault::CutStore { .. }
             | Fault::Slow { .. }
             | Fault::StopStore { .. }
@@ -140,7 +142,9 @@ impl World {
             | Fault::Evict { .. }
             | Fault::RevokeUser { .. }
             | Fault::RevokeToken { .. }
-            | Fault::RevokeKey => {}
+            | Fault::RevokeKey
+            | Fault::Cross { .. }
+            | Fault::CutRegions { .. } => {}
         }
         self.put_returns_off();
     }
