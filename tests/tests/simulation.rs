@@ -21,7 +21,10 @@ const TELL_EVERY: u64 = 500;
 /// Lives through one plan, and tells what broke, if anything did, as short as it can be told.
 #[expect(clippy::print_stdout, reason = "the story is for whoever replays it")]
 fn replay(seed: u64) {
-    let plan = Plan::draw(seed, SPAN);
+    let plan = match std::env::var_os("PRESENCE_SIM_REGIONS") {
+        None => Plan::draw(seed, SPAN),
+        Some(_) => Plan::draw_regions(seed, SPAN),
+    };
     match live(&plan, Keep::All) {
         Ok(story) => println!("seed {seed}: {} lines, sum {:x}, {:?}", story.count, story.sum, story.counts),
         Err(failure) => {
@@ -56,7 +59,12 @@ fn live_through(many: u64) -> Vec<(u64, Box<Failure>)> {
                     if seed > 0 && seed.is_multiple_of(TELL_EVERY) {
                         println!("{seed} of {many} seeds");
                     }
-                    if let Err(failure) = live(&Plan::draw(seed, SPAN), Keep::Newest) {
+                    let plan = if std::env::var_os("PRESENCE_SIM_REGIONS").is_some() {
+                        Plan::draw_regions(seed, SPAN)
+                    } else {
+                        Plan::draw(seed, SPAN)
+                    };
+                    if let Err(failure) = live(&plan, Keep::Newest) {
                         println!("seed {seed}: {}", failure.violation);
                         failures.lock().expect("nobody panics with it").push((seed, failure));
                     }

@@ -28,7 +28,7 @@ use self::room::{Taken, Watched};
 
 /// A stream without a message for so many beats is given up.
 const SILENT_BEATS: u32 = 3;
-/// Streams that were silent from their start on are given up later and later, up to this many times
+/// Streams that told nothing as live from their start on are given up later and later, up to this many times
 /// later: with the store out of reach every core is silent, and opening all rooms again costs both sides.
 const SILENT_FACTOR_MAX: u32 = 32;
 /// How often views forget what is too old to be asked for.
@@ -75,12 +75,12 @@ impl Watcher {
         }
     }
 
-    /// Opens a room, or replaces the options of an open one; its view is kept. Without a stream it is
-    /// asked for as soon as there is one.
+    /// Opens a room, or replaces the options of an open one; its view is kept, unless only the number of members is
+    /// wanted from here on. Without a stream it is asked for as soon as there is one.
     pub fn open(&mut self, room: RoomId, options: RoomOptions, now: Mono, effects: &mut Vec<Effect>) {
         let remembers = self.settings.remembers;
         let watched = self.rooms.entry(room.clone()).or_insert_with(|| Watched::new(remembers));
-        watched.set_options(options);
+        watched.set_options(options, remembers);
         if self.is_connected() {
             self.send_open(&room, now, effects);
         }
@@ -158,6 +158,9 @@ impl Watcher {
             WatchDown::Region { room, region, event } => {
                 let Some(watched) = self.rooms.get_mut(&room) else { return self.tally.strangers += 1 };
                 let taken = watched.take(&room, (&region, event), now, effects);
+                if self.silent_factor > 1 && watched.is_live(&region) {
+                    self.silent_factor = 1;
+                }
                 match taken {
                     Taken::Fine => {}
                     Taken::Gap => self.tally.gaps += 1,

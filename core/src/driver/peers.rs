@@ -66,7 +66,7 @@ pub struct PeerNow {
 struct Peer {
     watcher: Watcher,
     rooms: BTreeMap<RoomId, Wanted>,
-    /// Rooms nobody looks at any more, to be closed then.
+    /// Rooms of which more is asked for than anybody wants any more, until then.
     idle: BTreeSet<(Mono, RoomId)>,
     /// Nothing was missed up to then.
     heard: Mono,
@@ -93,6 +93,24 @@ impl Peer {
             is_heard: false,
             is_gone: false,
         }
+    }
+
+    /// Closes rooms nobody has looked at for long; others of which less is wanted now.
+    fn close_idle(&mut self, now: Mono, said: &mut Vec<Watched>) -> Vec<RoomId> {
+        let mut lowered = Vec::new();
+        while self.idle.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, room)) = self.idle.pop_first()
+        {
+            let Some(wanted) = self.rooms.get_mut(&room) else { continue };
+            wanted.closes = None;
+            if wanted.is_idle() {
+                self.rooms.remove(&room);
+                self.watcher.close(&room, said);
+            } else {
+                lowered.push(room);
+            }
+        }
+        lowered
     }
 
     fn due(&self, hold: Duration) -> Option<Mono> {
@@ -178,12 +196,7 @@ impl Driver {
             let Some(peer) = self.peers.0.get_mut(&region) else { continue };
             let mut said = Vec::new();
             peer.watcher.tick(now, &mut said);
-            while peer.idle.first().is_some_and(|(at, _)| *at <= now)
-                && let Some((_, room)) = peer.idle.pop_first()
-            {
-                peer.rooms.remove(&room);
-                peer.watcher.close(&room, &mut said);
-            }
+            let lowered = peer.close_idle(now, &mut said);
             let is_over = !peer.is_heard && !peer.is_gone && peer.spoke + hold <= now;
             if is_over {
                 peer.is_gone = true;
@@ -191,6 +204,9 @@ impl Driver {
                 self.out.push(Effect::Peer(region.clone(), PeerWish::Gone));
             }
             self.carry_out_for(&region, said);
+            for room in lowered {
+                self.open_at_peer(&Roster { region: region.clone(), room });
+            }
             if is_over {
                 self.open_all_at_peer(&region);
             }
@@ -244,7 +260,7 @@ impl Driver {
         let Some(wanted) = peer.rooms.get_mut(room) else { return };
         let copy = peer.watcher.view(room).and_then(|view| view.region(region));
         let is_listed = copy.is_some_and(|copy| is_of_use(copy.phase()));
-        let is_answered = match wanted.level() {
+        let is_answered = match wanted.opened {
             Level::Members => is_listed,
             Level::Count => is_listed || peer.watcher.count(room).is_some(),
         };
@@ -260,7 +276,7 @@ impl Driver {
         let peer = self.peers.0.get(&roster.region)?;
         let wanted = peer.rooms.get(&roster.room)?;
         let copy = peer.watcher.view(&roster.room)?.region(&roster.region)?;
-        (wanted.level() == Level::Members && is_of_use(copy.phase())).then_some(copy)
+        (wanted.opened == Level::Members && is_of_use(copy.phase())).then_some(copy)
     }
 
     /// Somebody has seen this of a roster that is kept elsewhere: it is asked for at once.
@@ -282,30 +298,30 @@ impl Driver {
         let Some(peer) = self.peers.0.get_mut(&roster.region) else { return };
         let is_new = !peer.rooms.contains_key(&roster.room);
         let wanted = peer.rooms.entry(roster.room.clone()).or_insert_with(|| Wanted::new(now));
-        let before = wanted.level();
-        if let Some(at) = wanted.closes.take() {
+        wanted.add(who, level);
+        if !wanted.goes_beyond()
+            && let Some(at) = wanted.closes.take()
+        {
             peer.idle.remove(&(at, roster.room.clone()));
         }
-        wanted.add(who, level);
-        if is_new || wanted.level() != before {
+        if is_new || wanted.falls_short() {
             self.open_at_peer(roster);
         }
     }
 
-    /// Somebody does so no more. The copy is kept for a while, as others may come.
+    /// Somebody does so no more. The copy is kept for a while, as others may come, and who only asks comes again.
     pub(super) fn neglect_peer(&mut self, roster: &Roster, (who, level): (Who, Level)) {
         let now = self.now;
         let Some(peer) = self.peers.0.get_mut(&roster.region) else { return };
         let Some(wanted) = peer.rooms.get_mut(&roster.room) else { return };
-        let before = wanted.level();
         wanted.remove(who, level);
-        if wanted.is_idle() {
+        if wanted.goes_beyond() {
             let at = now + PEER_ROOM_KEPT;
-            wanted.closes = Some(at);
+            if let Some(before) = wanted.closes.replace(at) {
+                peer.idle.remove(&(before, roster.room.clone()));
+            }
             wanted.pages = None;
             peer.idle.insert((at, roster.room.clone()));
-        } else if wanted.level() != before {
-            self.open_at_peer(roster);
         }
     }
 
@@ -322,9 +338,10 @@ impl Driver {
         let now = self.now;
         let Some(peer) = self.peers.0.get_mut(&roster.region) else { return };
         let Some(wanted) = peer.rooms.get_mut(&roster.room) else { return };
+        wanted.opened = wanted.level();
         wanted.owed_since = wanted.owed_since.or(Some(now));
         let options = RoomOptions {
-            level: wanted.level(),
+            level: wanted.opened,
             regions: vec![roster.region.clone()],
             min_interval: Duration::ZERO,
             at_least: Cursor::default(),

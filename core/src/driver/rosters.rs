@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use presence_model::change::Committed;
+use presence_model::delta::Delta;
 use presence_model::id::Roster;
 use presence_model::lease::Shard;
 use presence_model::limits::SNAPSHOT_PAGE_BYTES_MAX;
@@ -52,7 +53,7 @@ struct Copy {
     /// Tells answers to this state from those to a former one.
     serial: u64,
     /// Deltas that came while it was not in step.
-    buffer: VecDeque<presence_model::delta::Delta>,
+    buffer: VecDeque<Delta>,
     overflowed: bool,
     /// Its digest did not fit what was loaded, and the store was asked to look.
     suspected: bool,
@@ -282,7 +283,7 @@ impl Driver {
     }
 
     /// What follows from a delta of the tail.
-    fn followed(&mut self, roster: &Roster, applied: &Applied, delta: &presence_model::delta::Delta) {
+    fn followed(&mut self, roster: &Roster, applied: &Applied, delta: &Delta) {
         match applied {
             Applied::Shown(_) => self.tell_watchers(roster),
             Applied::Known => {}
@@ -331,7 +332,16 @@ impl Copy {
         }
     }
 
-    fn keep(&mut self, delta: &presence_model::delta::Delta) {
+    /// Nothing has happened up to here. Whoever was told so by another core, which read the roster later, is ahead of
+    /// this copy otherwise.
+    fn go_on_to(&mut self, further: Position, now: Mono) {
+        if let Some(here) = self.replica.position().filter(|here| here.epoch == further.epoch) {
+            let (from, to) = (here.revision, further.revision);
+            self.replica.delta(&Delta::empty(here.epoch, from, to, self.replica.digest()), now);
+        }
+    }
+
+    fn keep(&mut self, delta: &Delta) {
         if self.buffer.len() < TAIL_BUFFER_MAX {
             self.buffer.push_back(delta.clone());
         } else {

@@ -238,7 +238,10 @@ fn time_of(outcome: &Outcome) -> Option<StoreTime> {
         | Outcome::Disowned { .. }
         | Outcome::Distrusted { .. }
         | Outcome::History(
-            HistoryOutcome::Commits(_) | HistoryOutcome::Compacted { .. } | HistoryOutcome::Ahead { .. },
+            HistoryOutcome::Commits(_)
+            | HistoryOutcome::Unchanged { .. }
+            | HistoryOutcome::Compacted { .. }
+            | HistoryOutcome::Ahead { .. },
         )
         | Outcome::Tail { .. }
         | Outcome::Rooms { .. }

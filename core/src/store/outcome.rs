@@ -324,8 +324,13 @@ pub enum Outcome {
 /// What history can tell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HistoryOutcome {
-    /// In order, contiguous from just after the position asked.
+    /// In order, contiguous from just after the position asked; at least one.
     Commits(Vec<Committed>),
+    /// Nothing has happened to the roster since.
+    Unchanged {
+        /// Where it is: further on, if nobody is there and others of its shard were changed.
+        position: Position,
+    },
     /// It does not reach back so far, or that epoch is not in force.
     Compacted {
         /// Where the roster is.

@@ -414,6 +414,7 @@ impl Bench {
     pub async fn commits_after(&self, after: Position) -> anyhow::Result<Vec<Committed>> {
         match self.history(after, usize::MAX).await? {
             HistoryOutcome::Commits(commits) => Ok(commits),
+            HistoryOutcome::Unchanged { .. } => Ok(Vec::new()),
             other @ (HistoryOutcome::Compacted { .. } | HistoryOutcome::Ahead { .. }) => {
                 bail!("history does not reach back to {after}: {other:?}")
             }

@@ -39,7 +39,9 @@ pub async fn a_changed_shard_is_settled_before_it_is_read(bench: &Bench) -> anyh
         bench.members(&[&ann.user]).await.map(|(position, _)| position),
         bench.history(old, 9).await.and_then(|outcome| match outcome {
             HistoryOutcome::Compacted { position } => Ok(position),
-            HistoryOutcome::Commits(_) | HistoryOutcome::Ahead { .. } => anyhow::bail!("{outcome:?}"),
+            HistoryOutcome::Commits(_) | HistoryOutcome::Unchanged { .. } | HistoryOutcome::Ahead { .. } => {
+                anyhow::bail!("{outcome:?}")
+            }
         }),
     ];
     for told in told {

@@ -9,7 +9,7 @@ use presence_model::position::Position;
 use presence_model::replica::{Applied, Freshness};
 use presence_model::time::{Mono, StoreTime};
 use presence_model::view::{RegionEvent, View, ViewRevision};
-use presence_model::watch::{OpenRoom, WatchRefusal};
+use presence_model::watch::{Level, OpenRoom, WatchRefusal};
 
 use super::effect::{Effect, Event, RoomOptions};
 
@@ -114,8 +114,13 @@ impl Watched {
         Self { view, ..Self::default() }
     }
 
-    pub(super) fn set_options(&mut self, mut options: RoomOptions) {
+    /// Watches it so from now on. A list that is not told any more is forgotten: what it said is true no longer when
+    /// the list is wanted again.
+    pub(super) fn set_options(&mut self, mut options: RoomOptions, remembers: bool) {
         let at_least = std::mem::take(&mut options.at_least);
+        if (self.options.level, options.level) == (Level::Members, Level::Count) {
+            self.view = Self::new(remembers).view;
+        }
         self.options = options;
         self.add_goals(&at_least);
     }
@@ -304,6 +309,10 @@ impl Watched {
     fn stand(&self) -> (ViewRevision, bool, Option<Cursor>) {
         let cursor = self.goals.as_ref().map(|_| self.view.cursor());
         (self.view.revision(), self.view.is_complete(), cursor)
+    }
+
+    pub(super) fn is_live(&self, region: &RegionId) -> bool {
+        self.fresh(region) == Some(Freshness::Live)
     }
 
     fn fresh(&self, region: &RegionId) -> Option<Freshness> {

@@ -190,6 +190,43 @@ fn counts_are_told_and_kept() {
 }
 
 #[test]
+fn a_list_is_forgotten_once_only_its_number_is_told() {
+    let mut desk = Desk::shown("r1", 7, &["u1"]);
+    let options = |level| RoomOptions { level, ..RoomOptions::default() };
+    desk.watcher.open(room("r1"), options(Level::Count), desk.now, &mut desk.effects);
+    assert_eq!(desk.opened("r1").cursor, None);
+    assert!(!desk.watcher.view(&room("r1")).unwrap().is_complete());
+    desk.watcher.open(room("r1"), options(Level::Members), desk.now, &mut desk.effects);
+    assert_eq!(desk.opened("r1").cursor, None, "the list is told anew");
+    desk.event("r1", page(1, 9, &["u2"]));
+    assert_eq!(desk.users("r1"), ["u2"]);
+    desk.drain();
+    desk.watcher.open(room("r1"), options(Level::Members), desk.now, &mut desk.effects);
+    assert_eq!(desk.opened("r1").cursor, Some(cursor(1, 9)), "and kept otherwise");
+}
+
+/// With its store out of reach every core is silent from the start on, and says so of each room; one that told a list
+/// as live and then nothing more is another matter.
+#[test]
+fn a_stream_that_has_told_something_as_live_is_given_up_as_soon_as_any() {
+    let mut desk = Desk::shown("r1", 7, &["u1"]);
+    let mut given_up_after = |live: bool| {
+        let begun = desk.now;
+        desk.connect();
+        let stale = Freshness::Stale { since: StoreTime(1) };
+        desk.event("r1", RegionEvent::Freshness(if live { Freshness::Live } else { stale }));
+        desk.drain();
+        while desk.drain().iter().all(|effect| !matches!(effect, Effect::Reconnect(_))) {
+            desk.pass(Duration::from_millis(500));
+        }
+        desk.now.since(begun)
+    };
+    assert_eq!(given_up_after(false), Duration::from_secs(3));
+    assert_eq!(given_up_after(false), Duration::from_secs(6), "and later each time");
+    assert_eq!(given_up_after(true), Duration::from_secs(3));
+}
+
+#[test]
 fn regions_are_kept_apart() {
     let mut desk = Desk::shown("r1", 7, &["u1"]);
     let away = region("away");

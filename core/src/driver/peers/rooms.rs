@@ -26,11 +26,13 @@ pub(super) struct Wanted {
     members: BTreeSet<Who>,
     /// Who wants to know how many they are.
     count: BTreeSet<Who>,
+    /// How much of it is asked for.
+    pub(super) opened: Level,
     /// Since when it is asked for what is not there yet.
     pub(super) owed_since: Option<Mono>,
     /// Whether it is asked for what somebody claims to have seen.
     pub(super) asks: bool,
-    /// Nobody looks at it: closed then.
+    /// More of it is asked for than anybody wants: until then.
     pub(super) closes: Option<Mono>,
     pub(super) pages: Option<Pages>,
 }
@@ -40,6 +42,7 @@ impl Wanted {
         Self {
             members: BTreeSet::new(),
             count: BTreeSet::new(),
+            opened: Level::Count,
             owed_since: Some(now),
             asks: false,
             closes: None,
@@ -69,6 +72,16 @@ impl Wanted {
 
     pub(super) fn is_idle(&self) -> bool {
         self.members.is_empty() && self.count.is_empty()
+    }
+
+    /// Whether less is asked for than somebody wants.
+    pub(super) fn falls_short(&self) -> bool {
+        (self.opened, self.level()) == (Level::Count, Level::Members)
+    }
+
+    /// Whether more is asked for than anybody wants.
+    pub(super) fn goes_beyond(&self) -> bool {
+        self.is_idle() || (self.opened, self.level()) == (Level::Members, Level::Count)
     }
 
     pub(super) fn watchers(&self) -> impl Iterator<Item = WatchKey> {
@@ -131,7 +144,7 @@ impl Peers {
         let (peer, wanted) = self.room(roster)?;
         let copy = peer.watcher.view(&roster.room).and_then(|view| view.region(&roster.region));
         let listed = copy.filter(|copy| super::is_of_use(copy.phase())).map(|copy| copy.len() as u64);
-        match wanted.level() {
+        match wanted.opened {
             Level::Members => listed,
             Level::Count => peer.watcher.count(&roster.room).or(listed),
         }

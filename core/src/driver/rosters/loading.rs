@@ -241,8 +241,9 @@ impl Driver {
         let Some(copy) = self.rosters.copies.get_mut(roster).filter(|copy| copy.serial == serial) else {
             return;
         };
-        let commits = match result {
-            Ok(Outcome::History(HistoryOutcome::Commits(commits))) => commits,
+        let (commits, further) = match result {
+            Ok(Outcome::History(HistoryOutcome::Commits(commits))) => (commits, None),
+            Ok(Outcome::History(HistoryOutcome::Unchanged { position })) => (Vec::new(), Some(position)),
             // Not reached back, or the store is behind: another history in all but name.
             Ok(_) => return self.load(roster),
             Err(_) => return self.load_later(roster),
@@ -269,6 +270,9 @@ impl Driver {
                         Applied::Shown(_) | Applied::Known => {}
                         Applied::Gap | Applied::Differs => return self.load(roster),
                     }
+                }
+                if let Some(further) = further {
+                    copy.go_on_to(further, self.now);
                 }
                 match copy.replica.position() {
                     Some(position) if more => self.read_history(roster, serial, position),

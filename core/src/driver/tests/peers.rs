@@ -224,6 +224,61 @@ fn questions_are_answered_with_what_is_kept_elsewhere_or_say_that_it_is_not_hear
     assert!(regions[1].freshness.is_stale() && regions[1].position.is_none(), "{regions:?}");
 }
 
+/// Nobody looks at a room while its region is lost; who does once it is back is not told that it is lost.
+#[test]
+fn a_list_nobody_looked_at_while_its_region_was_lost_is_told_as_it_is() {
+    let (mut lands, _eu, us) = two();
+    lands.worlds[1].join(us, "bob", 1);
+    lands.run(MERGE);
+    let hold = lands.worlds[0].timings.region_hold();
+    lands.cut.insert(1);
+    lands.run(hold - ms(500));
+    lands.worlds[0].close_room(HERE, "r");
+    lands.run(secs(1));
+    lands.cut.clear();
+    lands.run(secs(3));
+    let late = lands.worlds[0].watch_nothing(0, 2);
+    lands.worlds[0].open(late, open("r", None));
+    lands.run(secs(1));
+    assert_eq!(lands.worlds[0].watchers[&late].shown_merged(), ["bob"]);
+    assert_eq!(lands.worlds[0].watchers[&late].lost, 0);
+}
+
+/// What is listed for a question stays listed for a while: the next one costs nothing, and where only the number is wanted
+/// for long, a list that is not told any more is not shown again.
+#[test]
+fn a_list_for_a_question_is_kept_for_the_next_and_then_forgotten() {
+    let mut lands = Lands::new(&["eu", "us"]);
+    let us = lands.worlds[1].edge(0);
+    for name in ["bob", "cat"] {
+        lands.worlds[1].join(us, name, 1);
+    }
+    let key = lands.worlds[0].watch_nothing(0, HERE.0);
+    lands.worlds[0].open(key, OpenRoom { level: Level::Count, ..open("r", None) });
+    lands.run(secs(1));
+    let mut asked = 0;
+    let mut ask = |lands: &mut Lands| {
+        asked += 1;
+        let key = crate::driver::QueryKey(90_000 + asked);
+        lands.worlds[0].input(0, Input::Query(key, Query::Room { room: room("r"), after: None, count: 9 }));
+        lands.run(ms(500));
+        let Answer::Room { count, .. } = lands.worlds[0].answers.remove(&key).unwrap().unwrap() else {
+            panic!("a room")
+        };
+        count
+    };
+    assert_eq!((ask(&mut lands), lands.crossed.members), (2, 2), "a list crosses once");
+    lands.run(PEER_ROOM_KEPT - secs(1));
+    assert_eq!((ask(&mut lands), lands.crossed.members), (2, 2), "and not again");
+    lands.run(PEER_ROOM_KEPT + secs(1));
+    lands.crossed = Crossed::default();
+    lands.worlds[1].join(us, "dan", 1);
+    lands.run(MERGE + secs(1));
+    assert_eq!(lands.crossed.members, 0, "only the number is told");
+    assert_eq!(lands.worlds[0].watchers[&HERE].counts.last(), Some(&3));
+    assert_eq!((ask(&mut lands), lands.crossed.members), (3, 3), "nor is the old list told again");
+}
+
 #[test]
 fn a_number_over_regions_follows_them() {
     let mut lands = Lands::new(&["eu", "us"]);

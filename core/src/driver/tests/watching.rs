@@ -1,8 +1,9 @@
 //! Watchers: snapshots, deltas, resume, and what a slow one costs.
 
+use presence_model::claim::Claims;
 use presence_model::cursor::{Cursor, Entry};
 use presence_model::id::{RegionId, SessionId};
-use presence_model::link::{LinkUp, RequestId};
+use presence_model::link::{JoinUp, LinkUp, RequestId};
 use presence_model::position::{Epoch, Position, Revision};
 use presence_model::profile::Status;
 use presence_model::reason::LeaveReason;
@@ -10,7 +11,7 @@ use presence_model::replica::Freshness;
 use presence_model::watch::OpenRoom;
 
 use super::world::{World, ms, region, room, roster, secs};
-use crate::driver::tests::world::watcher::open;
+use crate::driver::tests::world::watcher::{Watcher, open};
 use crate::limits::WATCH_READ_WITHIN;
 use crate::store::memory::Upheaval;
 
@@ -460,4 +461,33 @@ fn a_new_epoch_reads_many_rosters_again_but_few_at_once() {
     assert_eq!(world.watchers[&watch].gaps, 0);
     let pages = world.watchers[&watch].pages;
     assert_eq!(pages, 2 * 501, "each twice");
+}
+
+/// A roster without members is as far on as its shard: a core that read it earlier knows a lower position, and nothing is
+/// missing.
+#[test]
+fn an_empty_room_that_another_core_read_later_is_live_here_as_well() {
+    let mut world = World::with_cores(2);
+    let edge = world.edge(0);
+    world.watch(0, 1);
+    for n in 0..16 {
+        let (name, other) = (format!("u{n}"), room(&format!("other-{n}")));
+        let ends = world.store_now() + secs(36_000);
+        let claims = Claims { room: other.clone(), ..world.claims(&name, ends) };
+        let up = JoinUp { room: other, ..world.join_up(&name, 1) };
+        world.say_with(edge, LinkUp::Join(Box::new(up)), Some(claims));
+    }
+    world.run(secs(1));
+    let elsewhere = world.watch(1, 2);
+    let had = world.unwatch(elsewhere);
+    let seen = had.position().unwrap();
+    assert!(seen.revision > Revision(0), "some of the sixteen share its shard: {seen}");
+    let watch = world.resume(0, 3, had);
+    world.run(secs(1));
+    let Watcher { pages, freshness, copies, .. } = &world.watchers[&watch];
+    assert_eq!((*pages, &freshness[..]), (0, &[Freshness::Live][..]));
+    assert_eq!(copies[&room("r")].position(), Some(seen));
+    world.join(edge, "ann", 1);
+    world.run(ms(50));
+    assert_eq!(world.watchers[&watch].saw, ["+ann"]);
 }

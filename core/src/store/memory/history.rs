@@ -112,11 +112,15 @@ impl ShardState {
         } else if after.revision < self.floor(roster) {
             HistoryOutcome::Compacted { position }
         } else {
-            let kept = self.rosters.get(roster).map_or_else(Default::default, |state| {
+            let kept: Vec<Committed> = self.rosters.get(roster).map_or_else(Default::default, |state| {
                 let known = state.history.partition_point(|commit| commit.delta.to <= after.revision);
                 state.history.range(known..).take(count).map(|commit| (**commit).clone()).collect()
             });
-            HistoryOutcome::Commits(kept)
+            if kept.is_empty() {
+                HistoryOutcome::Unchanged { position }
+            } else {
+                HistoryOutcome::Commits(kept)
+            }
         };
         Ok(Outcome::History(outcome))
     }

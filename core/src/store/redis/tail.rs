@@ -118,6 +118,7 @@ impl Inner {
         let position = Position { epoch: reader.epoch()?, revision: reader.revision()? };
         match word.as_str() {
             "compacted" => Ok(Outcome::History(HistoryOutcome::Compacted { position })),
+            "unchanged" => Ok(Outcome::History(HistoryOutcome::Unchanged { position })),
             "ahead" => Ok(Outcome::History(HistoryOutcome::Ahead { position })),
             other => Err(unexpected(other)),
         }

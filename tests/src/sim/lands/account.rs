@@ -43,6 +43,11 @@ impl Account {
         self.comes.insert((person, land), moves);
     }
 
+    /// It was answered: whatever comes after that of it does not move.
+    pub(super) fn came(&mut self, person: usize, land: usize) {
+        self.comes.remove(&(person, land));
+    }
+
     fn take_down(&mut self, (person, land): (usize, usize), is_there: bool, now: Mono) {
         let is_anywhere = self.is_anywhere(person);
         let spans = self.spans.entry((person, land)).or_default();

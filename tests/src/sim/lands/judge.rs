@@ -18,6 +18,8 @@ const AT_ONCE: Duration = Duration::from_millis(1_500);
 const SETTLED: Duration = Duration::from_secs(4);
 /// A way on which nothing was heard for so long is not well: cores beat each second.
 const SILENT: Duration = Duration::from_millis(2_600);
+/// What is still under way for longer was held up by a cut, and so is what follows it.
+const HELD_UP: Duration = Duration::from_millis(400);
 /// A region that was not heard for so long is said to be stale: three beats, four times as long where a stream before was
 /// silent from its start on, and the way to whoever looks.
 const STALE_WITHIN: Duration = Duration::from_secs(13);
@@ -76,6 +78,7 @@ impl Lands {
         let is_cut = self.net.is_cut(near, far, self.now) || self.net.is_cut(far, near, self.now);
         let is_slow = self.net.is_slower_than(Duration::from_millis(200), self.now);
         serves
+            && !stream.is_held_up(self.now + HELD_UP)
             && stream.open_here
             && stream.open_there
             && !is_cut

@@ -120,6 +120,9 @@ impl Lands {
         outcome: Option<GrantDown>,
     ) {
         let is_wanted = |stay: &&mut Stay| (stay.land, stay.request) == (land, request);
+        if self.people[person].stay.as_mut().filter(is_wanted).is_some() {
+            self.account.came(person, land);
+        }
         let Some(grant) = outcome else {
             // Refused: it is known there by something later, and tries again as that.
             if self.people[person].stay.as_mut().filter(is_wanted).is_some() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use presence_core::driver::{Input, PeerHeard, WatchKey};
+use presence_model::time::Mono;
 use presence_model::watch::{WatchDown, WatchUp};
 use rand::{Rng as _, RngExt as _};
 
@@ -34,6 +35,13 @@ pub(super) struct Stream {
     down: Pipe,
     pub(super) open_here: bool,
     pub(super) open_there: bool,
+}
+
+impl Stream {
+    /// Whether something arrives after that only.
+    pub(super) fn is_held_up(&self, until: Mono) -> bool {
+        self.up.last.max(self.down.last) > until
+    }
 }
 
 impl From {
@@ -81,6 +89,8 @@ impl Lands {
     }
 
     pub(super) fn say_watch(&mut self, key: WatchKey, up: WatchUp) {
+        let from = self.watches.get(&key).map(|stream| (stream.from, stream.to));
+        self.story.message(self.now, "watch up", || format!("{from:?} {up:?}"));
         self.send_up(key, Event::WatchUp(key, up));
     }
 
@@ -165,6 +175,8 @@ impl Lands {
     }
 
     pub(super) fn watch_down(&mut self, key: WatchKey, events: Vec<WatchDown>) {
+        let from = self.watches.get(&key).map(|stream| (stream.from, stream.to));
+        self.story.message(self.now, "watch down", || format!("{from:?} {events:?}"));
         match self.wanted(key) {
             Some(From::Onlooker(onlooker)) => self.onlooker_told(onlooker, key, events),
             Some(From::Core(_, run, land)) => {

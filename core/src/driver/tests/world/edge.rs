@@ -171,7 +171,7 @@ impl World {
         self.say_with(edge, up, None);
     }
 
-    fn say_with(&mut self, edge: usize, up: LinkUp, claims: Option<Claims>) {
+    pub(in crate::driver::tests) fn say_with(&mut self, edge: usize, up: LinkUp, claims: Option<Claims>) {
         let state = &self.edges[edge];
         if let Some((key, _)) = state.link {
             self.input(state.core, Input::Link(key, up, claims.map(Ok)));

@@ -33,6 +33,8 @@ pub(in crate::driver::tests) struct Watcher {
     /// Does not read: what it is given is never reported as written.
     pub(in crate::driver::tests) stalled: bool,
     pub(in crate::driver::tests) views: BTreeMap<RoomId, View>,
+    /// How often a region was told as lost.
+    pub(in crate::driver::tests) lost: usize,
     merged: Vec<(Mono, String)>,
     core: usize,
 }
@@ -101,6 +103,7 @@ impl Watcher {
 
     /// What becomes of an event over all regions.
     fn merge(&mut self, (room, region): (&RoomId, &RegionId), event: RegionEvent, now: Mono) {
+        self.lost += usize::from(event == RegionEvent::Lost);
         let view = self.views.entry(room.clone()).or_default();
         let before: BTreeMap<_, _> =
             view.page(None, usize::MAX).into_iter().map(|m| (m.user.clone(), m)).collect();

@@ -1,7 +1,8 @@
 -- Commits of a roster after a revision, found by walking back from its last one.
 --
 -- ARGV: region, room, epoch, revision, most commits, most steps back.
--- Answer: {"changed"}, {"compacted" or "ahead", epoch, revision}, or {"commits", then entries as in the stream}.
+-- Answer: {"changed"}, {"compacted", "ahead" or "unchanged", epoch, revision}, or {"commits", then entries as in
+-- the stream}.
 if not is_settled() then return { 'changed' } end
 local region, room, epoch, after = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local count, steps = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -9,10 +10,11 @@ here({ roster_key('roster', region, room) })
 local roster = read_roster(region, room)
 local revision = revision_of(roster)
 local compacted = { 'compacted', state.epoch, int(revision) }
+local unchanged = { 'unchanged', state.epoch, int(revision) }
 if epoch ~= state.epoch then return compacted end
 if after > revision then return { 'ahead', state.epoch, int(revision) } end
-if not roster then return after < number('forgotten', 0) and compacted or { 'commits' } end
-if after == revision then return { 'commits' } end
+if not roster then return after < number('forgotten', 0) and compacted or unchanged end
+if after == revision then return unchanged end
 
 local history, newest_first, sequence, complete = key('history'), {}, roster.last, false
 while not complete do
