@@ -1,7 +1,7 @@
-//! The fast simulation: many seeds, each a night of three edges, two or three cores and thirty tabs.
+//! The fast simulation: many seeds, each a night of three edges, two or three cores and thirty tabs, or of three regions.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use presence_tests::sim::{Failure, Keep, Plan, live, shrink};
@@ -10,21 +10,50 @@ use presence_tests::sim::{Failure, Keep, Plan, live, shrink};
 const SPAN: Duration = Duration::from_secs(600);
 /// So many where nobody says otherwise: about a minute on two processors.
 const SEEDS: u64 = 500;
+
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} = {text:?} is not a number")))
 }
 
-/// After so many seeds it is said how far it is.
-const TELL_EVERY: u64 = 500;
+/// After so many nights it is said how far it is.
+const TELL_EVERY: usize = 500;
+
+/// What is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One region, and everything that befalls it.
+    Region,
+    /// Several that watch each other.
+    Regions,
+}
+
+impl Kind {
+    fn plan(self, seed: u64, span: Duration) -> Plan {
+        match self {
+            Self::Region => Plan::draw(seed, span),
+            Self::Regions => Plan::draw_regions(seed, span),
+        }
+    }
+
+    /// How a seed of it is replayed.
+    fn replayed(self) -> &'static str {
+        match self {
+            Self::Region => "tests/run sim --seed",
+            Self::Regions => "tests/run sim --regions --seed",
+        }
+    }
+
+    /// What is asked for; none: both.
+    fn asked() -> Option<Self> {
+        std::env::var_os("PRESENCE_SIM_REGIONS").map(|_| Self::Regions)
+    }
+}
 
 /// Lives through one plan, and tells what broke, if anything did, as short as it can be told.
 #[expect(clippy::print_stdout, reason = "the story is for whoever replays it")]
-fn replay(seed: u64) {
-    let plan = match std::env::var_os("PRESENCE_SIM_REGIONS") {
-        None => Plan::draw(seed, SPAN),
-        Some(_) => Plan::draw_regions(seed, SPAN),
-    };
+fn replay(kind: Kind, seed: u64) {
+    let plan = kind.plan(seed, SPAN);
     match live(&plan, Keep::All) {
         Ok(story) => println!("seed {seed}: {} lines, sum {:x}, {:?}", story.count, story.sum, story.counts),
         Err(failure) => {
@@ -43,65 +72,72 @@ fn replay(seed: u64) {
     }
 }
 
-/// Lives through so many plans, on all processors; what breaks is told as it is found.
+/// Of so many nights one has several regions beside it.
+const REGIONS_EACH: u64 = 8;
+
+/// So many seeds of what is asked for: of one region, and each eighth of several as well.
+fn nights(many: u64) -> Vec<(Kind, u64)> {
+    match Kind::asked() {
+        Some(kind) => (0..many).map(|seed| (kind, seed)).collect(),
+        None => (0..many)
+            .flat_map(|seed| {
+                let regions =
+                    seed.is_multiple_of(REGIONS_EACH).then_some((Kind::Regions, seed / REGIONS_EACH));
+                [(Kind::Region, seed)].into_iter().chain(regions)
+            })
+            .collect(),
+    }
+}
+
+/// Lives through nights, on all processors; what breaks is told as it is found.
 #[expect(clippy::print_stdout, reason = "a command tells how far it is")]
-fn live_through(many: u64) -> Vec<(u64, Box<Failure>)> {
-    let next = AtomicU64::new(0);
-    let failures: Mutex<Vec<(u64, Box<Failure>)>> = Mutex::new(Vec::new());
+fn live_through(nights: &[(Kind, u64)]) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let failures: Mutex<Vec<(Kind, u64, Box<Failure>)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= many {
-                        break;
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((kind, seed)) = nights.get(place).copied() else { break };
+                    if place > 0 && place.is_multiple_of(TELL_EVERY) {
+                        println!("{place} of {} nights", nights.len());
                     }
-                    if seed > 0 && seed.is_multiple_of(TELL_EVERY) {
-                        println!("{seed} of {many} seeds");
-                    }
-                    let plan = if std::env::var_os("PRESENCE_SIM_REGIONS").is_some() {
-                        Plan::draw_regions(seed, SPAN)
-                    } else {
-                        Plan::draw(seed, SPAN)
-                    };
-                    if let Err(failure) = live(&plan, Keep::Newest) {
-                        println!("seed {seed}: {}", failure.violation);
-                        failures.lock().expect("nobody panics with it").push((seed, failure));
+                    if let Err(failure) = live(&kind.plan(seed, SPAN), Keep::Newest) {
+                        println!("{} {seed}: {}", kind.replayed(), failure.violation);
+                        failures.lock().expect("nobody panics with it").push((kind, seed, failure));
                     }
                 }
             });
         }
     });
     let mut failures = failures.into_inner().expect("nobody panics with it");
-    failures.sort_by_key(|(seed, _)| *seed);
-    failures
+    failures.sort_by_key(|(_, seed, _)| *seed);
+    let told = |(kind, seed, failure): &(Kind, u64, Box<Failure>)| {
+        format!("{} {seed} tells how: {}", kind.replayed(), failure.violation)
+    };
+    failures.iter().map(told).collect()
 }
 
 #[test]
 fn nights_break_no_guarantee() {
     if let Some(seed) = number("PRESENCE_SIM_SEED") {
-        return replay(seed);
+        return replay(Kind::asked().unwrap_or(Kind::Region), seed);
     }
     let many = number("PRESENCE_SIM_SEEDS").unwrap_or(SEEDS);
     assert_ne!(many, 0, "PRESENCE_SIM_SEEDS = 0 would show nothing");
-    let broken = live_through(many);
-    let broken: Vec<String> =
-        broken.iter().map(|(seed, failure)| format!("seed {seed}: {}", failure.violation)).collect();
-    assert!(
-        broken.is_empty(),
-        "{} of {many}: tests/run sim --seed N tells how\n{}",
-        broken.len(),
-        broken.join("\n")
-    );
+    let nights = nights(many);
+    let broken = live_through(&nights);
+    assert!(broken.is_empty(), "{} of {} nights\n{}", broken.len(), nights.len(), broken.join("\n"));
 }
 
 #[test]
 fn the_same_seed_tells_the_same_story_byte_for_byte() {
-    for seed in [1, 2, 3] {
-        let plan = Plan::draw(seed, Duration::from_secs(120));
+    for (kind, seed) in [1, 2, 3].map(|seed| (Kind::Region, seed)).into_iter().chain([(Kind::Regions, 1)]) {
+        let plan = kind.plan(seed, Duration::from_secs(120));
         let tell = || live(&plan, Keep::All).unwrap_or_else(|failure| failure.story);
         let (first, second) = (tell(), tell());
-        assert!(first.count > 500, "{} lines", first.count);
+        assert!(first.count > 200, "{} lines", first.count);
         assert_eq!(first.lines, second.lines);
         assert_eq!(first.sum, second.sum);
     }

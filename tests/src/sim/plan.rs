@@ -38,18 +38,13 @@ pub struct Plan {
     pub mutant: Option<Mutant>,
 }
 
-/// Of so many nights that are drawn one has several regions.
-const REGIONS_EACH: u64 = 8;
 /// How long a plan written by hand goes on after its last fault.
 const HAND_WRITTEN_TAIL: Duration = Duration::from_secs(5);
 
 impl Plan {
-    /// The plan of a seed: of one region, and each eighth of several.
+    /// The plan of a seed.
     #[must_use]
     pub fn draw(seed: u64, span: Duration) -> Self {
-        if seed % REGIONS_EACH == REGIONS_EACH - 1 {
-            return Self::draw_regions(seed, span);
-        }
         Self::drawn(seed, span, true)
     }
 
