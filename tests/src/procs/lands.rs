@@ -195,9 +195,9 @@ impl Stay {
             loop {
                 tokio::select! {
                     biased;
-                    Ok(()) = &mut said => {
+                    told = &mut said => {
                         // What follows is read to keep the connection, and what it says is of no interest.
-                        if client.send(&leave).await.is_ok() {
+                        if told.is_ok() && client.send(&leave).await.is_ok() {
                             client.idle().await;
                         }
                         return;
