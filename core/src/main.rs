@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use presence_core::access::{Access, PeersFile};
 use presence_core::limits::LAYOUT_REFRESH;
-use presence_core::settings::{Checked, Flags, GRPC, LIVE_SETTINGS, Settings, keys};
+use presence_core::settings::{Checked, Flags, GRPC, LIVE_SETTINGS, PeerSettings, Settings, keys};
 use presence_core::shell::Handle as CoreHandle;
 use presence_core::start::{Deps, start};
 use presence_core::store::LeaseStore;
@@ -20,6 +20,7 @@ use presence_runtime::config::{LiveSettings, Mistakes, render};
 use presence_runtime::descriptors::{self, Budget};
 use presence_runtime::exit;
 use presence_runtime::network::Network;
+use presence_runtime::rpc;
 use presence_runtime::shutdown::{Hangup, Shutdown};
 use presence_runtime::telemetry::{self, Metrics};
 use presence_runtime::tls::{ClientFiles, ClientTls, Protocol, ServerTls};
@@ -96,6 +97,7 @@ async fn run(checked: Checked, flags: &Flags) -> anyhow::Result<ExitCode> {
             Some(opened.await.context("tls")?)
         }
     };
+    warn_of_peers_in_the_clear(&regions.peers);
     let peer_network = to_peers(core_tls, &metrics, (&clock, &followed)).await?;
     let access = access(peers, (&clock, &followed)).await?;
     let misfit = Arc::new(OnceLock::new());
@@ -161,6 +163,15 @@ fn live_settings(
 }
 
 /// The way to cores of other regions.
+fn warn_of_peers_in_the_clear(peers: &[PeerSettings]) {
+    for url in peers.iter().flat_map(|peer| &peer.cores).filter(|url| rpc::is_in_the_clear(url)) {
+        tracing::warn!(
+            "the way to {url} is not encrypted: whoever is on it reads who is where, and can say so in its place; https \
+             and core_ca protect it"
+        );
+    }
+}
+
 async fn to_peers(
     files: Option<ClientFiles>,
     metrics: &Metrics,

@@ -11,6 +11,7 @@ use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
 
 mod peers;
 
+pub(crate) use self::peers::PeerGauges;
 pub use self::peers::PeerMetrics;
 use crate::access::AccessRefusals;
 use crate::driver::{AuditNote, Finding, Shed};

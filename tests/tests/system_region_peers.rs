@@ -33,6 +33,22 @@ async fn a_peer_that_does_not_know_us_is_counted_and_logged() -> anyhow::Result<
     Ok(())
 }
 
+/// Who reads along on the way to another region reads who is where: that is said at the start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_to_a_peer_without_tls_is_warned_of_beyond_this_machine() -> anyhow::Result<()> {
+    let keys = Keys::generate()?;
+    for (peer, warns) in [("us=http://192.0.2.1:4701", true), ("us=http://127.0.0.1:1", false)] {
+        let log = tempfile::NamedTempFile::new()?;
+        let more = ["--region", "eu", "--peer", peer].map(str::to_owned).to_vec();
+        let log_file = Some(log.path().to_owned());
+        let core = core_with(&CoreOptions { more, log_file, ..CoreOptions::default() }, &keys, &TIMERS)?;
+        assert!(core.metric("presence_core_peer_up{peer=\"us\"}").await? < 1.0);
+        let said = std::fs::read_to_string(log.path())?;
+        assert_eq!(said.contains("is not encrypted"), warns, "{peer}: {said}");
+    }
+    Ok(())
+}
+
 /// Cores of two regions that ask each other for certificates; a third one shows one that is not for its region.
 #[tokio::test(flavor = "multi_thread")]
 async fn cores_watch_each_other_by_certificate_for_their_own_region_only() -> anyhow::Result<()> {

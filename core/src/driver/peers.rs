@@ -66,6 +66,8 @@ pub struct PeerNow {
 struct Peer {
     watcher: Watcher,
     rooms: BTreeMap<RoomId, Wanted>,
+    /// Rooms of which what is asked for is not there yet, and since when.
+    owed: BTreeMap<RoomId, Mono>,
     /// Rooms of which more is asked for than anybody wants any more, until then.
     idle: BTreeSet<(Mono, RoomId)>,
     /// Nothing was missed up to then.
@@ -87,6 +89,7 @@ impl Peer {
         Self {
             watcher: Watcher::new(settings),
             rooms: BTreeMap::new(),
+            owed: BTreeMap::new(),
             idle: BTreeSet::new(),
             heard: Mono::default(),
             spoke: Mono::default(),
@@ -105,6 +108,7 @@ impl Peer {
             wanted.closes = None;
             if wanted.is_idle() {
                 self.rooms.remove(&room);
+                self.owed.remove(&room);
                 self.watcher.close(&room, said);
             } else {
                 lowered.push(room);
@@ -264,7 +268,11 @@ impl Driver {
             Level::Members => is_listed,
             Level::Count => is_listed || peer.watcher.count(room).is_some(),
         };
-        wanted.owed_since = if is_answered { None } else { wanted.owed_since.or(Some(now)) };
+        if is_answered {
+            peer.owed.remove(room);
+        } else {
+            peer.owed.entry(room.clone()).or_insert(now);
+        }
         let watchers: Vec<_> = wanted.watchers().collect();
         for watch in watchers {
             self.watchers.touch(watch, room);
@@ -294,10 +302,9 @@ impl Driver {
 
     /// Somebody looks at a roster that is kept elsewhere.
     pub(super) fn attend_peer(&mut self, roster: &Roster, (who, level): (Who, Level)) {
-        let now = self.now;
         let Some(peer) = self.peers.0.get_mut(&roster.region) else { return };
         let is_new = !peer.rooms.contains_key(&roster.room);
-        let wanted = peer.rooms.entry(roster.room.clone()).or_insert_with(|| Wanted::new(now));
+        let wanted = peer.rooms.entry(roster.room.clone()).or_insert_with(Wanted::new);
         wanted.add(who, level);
         if !wanted.goes_beyond()
             && let Some(at) = wanted.closes.take()
@@ -339,7 +346,6 @@ impl Driver {
         let Some(peer) = self.peers.0.get_mut(&roster.region) else { return };
         let Some(wanted) = peer.rooms.get_mut(&roster.room) else { return };
         wanted.opened = wanted.level();
-        wanted.owed_since = wanted.owed_since.or(Some(now));
         let options = RoomOptions {
             level: wanted.opened,
             regions: vec![roster.region.clone()],

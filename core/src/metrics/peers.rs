@@ -4,7 +4,7 @@ use presence_model::id::{RegionId, RoomId};
 use presence_model::time::Mono;
 use presence_model::watch::WatchRefusal;
 use presence_runtime::telemetry::{Metrics, Seldom};
-use prometheus::{GaugeVec, IntCounterVec, Opts};
+use prometheus::{Gauge, GaugeVec, IntCounterVec, Opts};
 
 use crate::driver::PeerNow;
 use crate::limits::PEER_REFUSALS_TOLD_EVERY;
@@ -21,6 +21,22 @@ pub struct PeerMetrics {
     failures: IntCounterVec,
     lost: IntCounterVec,
     said: Seldom<1>,
+}
+
+/// How one peer is, told again and again.
+#[derive(Debug)]
+pub(crate) struct PeerGauges {
+    up: Gauge,
+    lag: Gauge,
+    rooms: Gauge,
+}
+
+impl PeerGauges {
+    pub(crate) fn tell(&self, now: PeerNow) {
+        self.up.set(f64::from(u8::from(now.is_heard)));
+        self.lag.set(now.lag.as_secs_f64());
+        self.rooms.set(now.rooms as f64);
+    }
 }
 
 impl PeerMetrics {
@@ -54,20 +70,16 @@ impl PeerMetrics {
     /// A peer that is to be watched: its series are there from the start.
     pub(crate) fn begin(&self, region: &RegionId) {
         let peer = region.as_str();
-        for gauge in [&self.up, &self.lag, &self.rooms] {
-            gauge.with_label_values(&[peer]).set(0.0);
-        }
+        let _ = self.gauges(region);
         for kind in FAILURES {
             let _ = self.failures.with_label_values(&[peer, kind]);
         }
         let _ = self.lost.with_label_values(&[peer]);
     }
 
-    pub(crate) fn tell(&self, region: &RegionId, now: PeerNow) {
-        let peer = region.as_str();
-        self.up.with_label_values(&[peer]).set(f64::from(u8::from(now.is_heard)));
-        self.lag.with_label_values(&[peer]).set(now.lag.as_secs_f64());
-        self.rooms.with_label_values(&[peer]).set(now.rooms as f64);
+    pub(crate) fn gauges(&self, region: &RegionId) -> PeerGauges {
+        let of = |gauge: &GaugeVec| gauge.with_label_values(&[region.as_str()]);
+        PeerGauges { up: of(&self.up), lag: of(&self.lag), rooms: of(&self.rooms) }
     }
 
     pub(crate) fn failed(&self, region: &RegionId, kind: &'static str) {

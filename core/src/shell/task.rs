@@ -22,7 +22,7 @@ use crate::driver::{
     Shed, StoreOp, TransitionLine, WatchKey,
 };
 use crate::limits::{DRIVER_INPUTS_A_TURN, LINKS_SAID, SHED_TOLD_EVERY};
-use crate::metrics::{CoreMetrics, reason_of, verb};
+use crate::metrics::{CoreMetrics, PeerGauges, reason_of, verb};
 use crate::store::{Command as StoreCommand, LeaseStore, Outcome, StoreFault};
 
 type Answering = oneshot::Sender<Result<Answer, QueryRefusal>>;
@@ -49,6 +49,8 @@ pub struct DriverTask {
     shed: Shedding,
     namesakes_said: Rationed<1>,
     peers: PeerLines,
+    /// In the order of the driver's.
+    peer_gauges: Vec<PeerGauges>,
 }
 
 /// What has been told of arrivals that were refused.
@@ -70,6 +72,7 @@ impl DriverTask {
         (metrics, verifier): (Arc<CoreMetrics>, Verifier),
     ) -> (Self, Handle) {
         let (handle, inbox, told) = Handle::channel();
+        let peer_gauges = driver.peers(clock.now()).map(|(region, _)| metrics.peers.gauges(region)).collect();
         let task = Self {
             driver,
             store,
@@ -89,6 +92,7 @@ impl DriverTask {
             shed: Shedding::default(),
             namesakes_said: Rationed::new(LINKS_SAID),
             peers: PeerLines::default(),
+            peer_gauges,
         };
         (task, handle)
     }
@@ -164,8 +168,8 @@ impl DriverTask {
     }
 
     fn tell_peers(&self) {
-        for (region, now) in self.driver.peers(self.clock.now()) {
-            self.metrics.peers.tell(region, now);
+        for ((_, now), gauges) in self.driver.peers(self.clock.now()).zip(&self.peer_gauges) {
+            gauges.tell(now);
         }
     }
 

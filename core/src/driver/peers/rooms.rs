@@ -28,8 +28,6 @@ pub(super) struct Wanted {
     count: BTreeSet<Who>,
     /// How much of it is asked for.
     pub(super) opened: Level,
-    /// Since when it is asked for what is not there yet.
-    pub(super) owed_since: Option<Mono>,
     /// Whether it is asked for what somebody claims to have seen.
     pub(super) asks: bool,
     /// More of it is asked for than anybody wants: until then.
@@ -38,12 +36,11 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn new(now: Mono) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             members: BTreeSet::new(),
             count: BTreeSet::new(),
             opened: Level::Count,
-            owed_since: Some(now),
             asks: false,
             closes: None,
             pages: None,
@@ -109,7 +106,7 @@ impl Peers {
 
     /// Since when a roster is not as far as somebody wants it.
     pub(in crate::driver) fn behind_since(&self, roster: &Roster) -> Option<Mono> {
-        self.room(roster)?.1.owed_since
+        self.0.get(&roster.region)?.owed.get(&roster.room).copied()
     }
 
     /// Whether a peer is asked for more of a roster than it has told, and can answer.
@@ -119,18 +116,21 @@ impl Peers {
 
     /// Rooms of peers that this watcher watches and that are behind since `late` or longer.
     pub(in crate::driver) fn late(&self, watch: WatchKey, late: Option<Mono>) -> Vec<RoomId> {
-        let is_late = |wanted: &Wanted| wanted.owed_since.is_some_and(|since| Some(since) <= late);
-        self.owed_to(watch).filter(|(_, wanted)| is_late(wanted)).map(|(room, _)| room.clone()).collect()
+        let late = self.owed_to(watch).filter(|(_, since)| Some(*since) <= late);
+        late.map(|(room, _)| room.clone()).collect()
     }
 
     /// Whether all that this watcher watches of peers is up to date, but for what is not since `late` or longer.
     pub(in crate::driver) fn serves(&self, watch: WatchKey, late: Option<Mono>) -> bool {
-        self.owed_to(watch).all(|(_, wanted)| wanted.owed_since.is_none_or(|since| Some(since) <= late))
+        self.owed_to(watch).all(|(_, since)| Some(since) <= late)
     }
 
-    fn owed_to(&self, watch: WatchKey) -> impl Iterator<Item = (&RoomId, &Wanted)> {
-        let rooms = self.0.values().flat_map(|peer| &peer.rooms);
-        rooms.filter(move |(_, wanted)| wanted.owed_since.is_some() && wanted.is_watched_by(watch))
+    /// What this watcher waits for, and since when.
+    fn owed_to(&self, watch: WatchKey) -> impl Iterator<Item = (&RoomId, Mono)> {
+        let owed = self.0.values().flat_map(|peer| peer.owed.iter().map(move |owed| (&peer.rooms, owed)));
+        let waits =
+            owed.filter(move |(rooms, (room, _))| rooms.get(*room).is_some_and(|w| w.is_watched_by(watch)));
+        waits.map(|(_, (room, since))| (room, *since))
     }
 
     /// How fresh what is known of a roster is, as its core says itself; stale while that cannot be heard.
