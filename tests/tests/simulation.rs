@@ -133,11 +133,17 @@ fn nights_break_no_guarantee() {
 
 #[test]
 fn the_same_seed_tells_the_same_story_byte_for_byte() {
-    for (kind, seed) in [1, 2, 3].map(|seed| (Kind::Region, seed)).into_iter().chain([(Kind::Regions, 1)]) {
+    let nights =
+        [(Kind::Region, 1), (Kind::Region, 2), (Kind::Region, 3), (Kind::Regions, 1), (Kind::Regions, 2)];
+    for (kind, seed) in nights {
         let plan = kind.plan(seed, Duration::from_secs(120));
         let tell = || live(&plan, Keep::All).unwrap_or_else(|failure| failure.story);
         let (first, second) = (tell(), tell());
-        assert!(first.count > 200, "{} lines", first.count);
+        let least = match kind {
+            Kind::Region => 500,
+            Kind::Regions => 80,
+        };
+        assert!(first.count > least, "{} lines", first.count);
         assert_eq!(first.lines, second.lines);
         assert_eq!(first.sum, second.sum);
     }
