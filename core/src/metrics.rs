@@ -7,7 +7,7 @@ use presence_model::change::TransitionKind;
 use presence_model::hold::HoldCause;
 use presence_model::reason::RemovalReason;
 use presence_runtime::telemetry::Metrics;
-use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec};
+use prometheus::{Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 mod peers;
 
@@ -18,6 +18,8 @@ use crate::driver::{AuditNote, Finding, Shed};
 use crate::store::{Command, CommitOutcome, NotApplied, Outcome, StoreFault};
 
 const STORE_SECONDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
+/// From half a tick of the sweep to a hold: who ran out in one goes when it is over.
+const EXPIRY_LAG_SECONDS: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
 /// The metrics of one core.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub struct CoreMetrics {
     audit_pages: IntCounter,
     audit_findings: IntCounterVec,
     oldest_overdue: Gauge,
+    expiry_lag: Histogram,
     renewals: [IntCounter; 3],
     commits: IntCounterVec,
     holds: IntCounterVec,
@@ -96,6 +99,11 @@ impl CoreMetrics {
                 "presence_core_oldest_overdue_seconds",
                 "Age of the oldest lease that is overdue and not held, of the shards swept here",
             ),
+            expiry_lag: metrics.histogram(
+                "presence_core_lease_expiry_lag_seconds",
+                "How long ago the lease had run out when a departure that follows from it was committed",
+                EXPIRY_LAG_SECONDS,
+            ),
         }
     }
 
@@ -117,8 +125,12 @@ impl CoreMetrics {
         self.shed.with_label_values(&[reason]).inc_by(count);
     }
 
-    pub(crate) fn transition(&self, kind: &TransitionKind) {
+    /// A transition, and for how long the lease had run out from which it follows.
+    pub(crate) fn transition(&self, kind: &TransitionKind, overdue: Option<Duration>) {
         self.transitions.with_label_values(&[kind.as_str(), reason_of(kind)]).inc();
+        if let Some(overdue) = overdue {
+            self.expiry_lag.observe(overdue.as_secs_f64());
+        }
     }
 
     /// What became of renewals, commits and turns. `renewed`: how many leases were to be renewed.

@@ -106,6 +106,8 @@ async fn foreign_leases_go_and_stop_no_sweep() -> anyhow::Result<()> {
     assert_eq!(counted(&scene, "stray_lease", "mended").await?, 1.0);
     assert!(scene.cores[0].metric("presence_core_audit_pages_total").await? > 0.0);
     assert!(scene.cores[0].metric("presence_core_oldest_overdue_seconds").await? < 1.0);
+    let late = "presence_core_lease_expiry_lag_seconds";
+    assert!(scene.cores[0].metric(&format!("{late}_count")).await? >= 5.0);
     Ok(())
 }
 

@@ -325,4 +325,7 @@ pub struct TransitionLine {
     pub position: Position,
     /// When, by the store's clock.
     pub at: StoreTime,
+    /// For how long its lease had run out by then; none if it ended for something else, or the answer to the commit
+    /// was lost.
+    pub overdue: Option<Duration>,
 }

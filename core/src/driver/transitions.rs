@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use presence_model::change::{Change, Committed, Transition, TransitionKind};
 use presence_model::id::{Roster, UserId};
+use presence_model::lease::LeaseId;
 use presence_model::link::LinkDown;
 use presence_model::position::Position;
 use presence_model::reason::RemovalReason;
@@ -54,20 +55,23 @@ impl Transitions {
 }
 
 impl Driver {
-    /// The commit under way was applied, except for these users.
+    /// The commit under way was applied, except for these users; these leases had run out.
     pub(super) fn log_applied(
         &mut self,
         roster: &Roster,
         refused: &BTreeMap<UserId, NotApplied>,
-        position: Position,
-        at: StoreTime,
+        deadlines: &BTreeMap<LeaseId, StoreTime>,
+        (position, at): (Position, StoreTime),
     ) {
         let Some(sent) = self.transitions.sent.remove(roster) else { return };
         for (user, transition) in sent.transitions {
             if !refused.contains_key(&user) {
                 let roster = roster.clone();
                 self.transitions.settle(&roster, &user, &transition);
-                self.log(TransitionLine { roster, user, transition, position, at });
+                let deadline = deadlines.get(&transition.lease.plain_name());
+                let overdue =
+                    deadline.filter(|_| transition.kind.ending().is_some()).map(|end| at.since(*end));
+                self.log(TransitionLine { roster, user, transition, position, at, overdue });
             }
         }
     }
@@ -132,6 +136,7 @@ impl Driver {
             transition: transition.clone(),
             position: Position { epoch: commit.delta.epoch, revision: commit.delta.to },
             at: commit.at,
+            overdue: None,
         };
         let doubted = self.transitions.settle(&commit.roster, user, transition);
         match self.transitions.sent.get_mut(&commit.roster) {

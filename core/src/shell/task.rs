@@ -348,7 +348,7 @@ impl DriverTask {
 
     fn log(&self, line: &TransitionLine) {
         let transition = &line.transition;
-        self.metrics.transition(&transition.kind);
+        self.metrics.transition(&transition.kind, line.overdue);
         tracing::info!(
             target: "presence::transition",
             roster = %line.roster,
@@ -363,6 +363,7 @@ impl DriverTask {
             kind = transition.kind.as_str(),
             reason = reason_of(&transition.kind),
             silent_ms = transition.kind.ending().map(|ending| millis(ending.silent_for)),
+            overdue_ms = line.overdue.map(millis),
         );
     }
 }

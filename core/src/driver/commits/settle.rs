@@ -3,13 +3,33 @@
 use std::collections::BTreeMap;
 
 use presence_model::id::Roster;
-use presence_model::lease::Shard;
+use presence_model::lease::{LeaseId, Shard};
 use presence_model::link::LinkDown;
+use presence_model::member::{Due, DueCause};
+use presence_model::time::StoreTime;
 
 use super::{Decided, FoundBy, Stage, Waiting, Work};
 use crate::driver::{Driver, Finding};
 use crate::limits::{COMMIT_TRIES_MAX, STORE_RETRY};
 use crate::store::{CommitOutcome, NotApplied, Outcome, StoreFault};
+
+/// When the leases ran out for which something was to end.
+fn deadlines(batch: &[Decided]) -> BTreeMap<LeaseId, StoreTime> {
+    let due = batch.iter().flat_map(|decided| match &decided.waiting.work {
+        Work::Expire { due, .. } => due.as_slice(),
+        Work::Join(_)
+        | Work::Update { .. }
+        | Work::Leave { .. }
+        | Work::Abandon { .. }
+        | Work::Revoke
+        | Work::Evict { .. } => &[],
+    });
+    let deadline = |due: &Due| match due.cause {
+        DueCause::Deadline { deadline, .. } => Some((due.lease.plain_name(), deadline)),
+        DueCause::TokenEnd | DueCause::Missing => None,
+    };
+    due.filter_map(deadline).collect()
+}
 
 impl Driver {
     /// A commit was applied in full, in part or not at all.
@@ -19,7 +39,7 @@ impl Driver {
         match result {
             Ok(Outcome::Commit(CommitOutcome::Applied { position, refused, now })) => {
                 let refusals: BTreeMap<_, _> = refused.into_iter().collect();
-                self.log_applied(roster, &refusals, position, now);
+                self.log_applied(roster, &refusals, &deadlines(&batch), (position, now));
                 let mut again = Vec::new();
                 for decided in batch {
                     match refusals.get(&decided.waiting.user) {

@@ -23,6 +23,32 @@ fn who_is_renewed_stays_and_a_frozen_edge_ends_by_silence() {
     assert_eq!(world.watchers[&watch].saw, ["+ann", "+bob", "-bob lease_expired"]);
 }
 
+/// Of each departure that follows from a lease is told how late it was, and of others nothing.
+#[test]
+fn a_transition_tells_for_how_long_its_lease_had_run_out() {
+    let mut world = World::new();
+    let edges = [world.edge(0), world.edge(0)];
+    world.join(edges[0], "ann", 1);
+    let bob = world.join(edges[1], "bob", 1);
+    let cid = world.join(edges[1], "cid", 1);
+    world.run(secs(2));
+    world.leave(edges[1], "bob", bob.lease).unwrap();
+    world.release(edges[1], cid.lease);
+    world.run(secs(14));
+    world.edges[edges[0]].running = false;
+    world.run(secs(50));
+    let told: Vec<(&str, bool)> = world
+        .transitions
+        .iter()
+        .filter(|line| line.transition.kind.ending().is_some())
+        .map(|line| {
+            assert!(line.overdue.is_none_or(|late| late < secs(2)), "{line:?}");
+            (line.user.as_str(), line.overdue.is_some())
+        })
+        .collect();
+    assert_eq!(told, [("bob", false), ("cid", true), ("ann", true)]);
+}
+
 /// Scenario 9.
 #[test]
 fn a_late_batch_of_a_dead_edge_finds_nothing_and_moves_nothing() {
