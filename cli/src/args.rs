@@ -11,6 +11,8 @@ use presence_runtime::telemetry::LogFlags;
 use presence_runtime::tls::{CertificateFiles, ClientFiles};
 use presence_runtime::tokens::{AUDIENCE, Scope};
 
+use crate::probe::EdgeAddress;
+
 /// Presence: who is here, without flicker and without ghosts.
 #[derive(Debug, Parser)]
 #[command(
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     Room(RoomArgs),
     /// Tell why a user is shown in a room, or why not.
     Explain(ExplainArgs),
+    /// Try an edge as a client does: join, be seen, go, be seen to be gone, and how long it took.
+    Probe(ProbeArgs),
     /// Put a user out of a room, at once.
     Evict(EvictArgs),
     /// Let tokens open nothing any more: all of a user, all of a key, or one.
@@ -263,6 +267,41 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) core: CoreArgs,
+}
+
+/// What to try.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The token's user must be nobody else's: who is in the room already cannot be seen to come. Nobody else \
+                  in the room notices more than that somebody came and went.\n\nWith several edges, of several regions \
+                  perhaps, it joins at the first and is waited for at each.\n\nExit code: 0 all of it was seen; 75 nobody \
+                  answers, or not in time: ask again; 1 refused, or something wrong was shown.\n\nExamples:\n  \
+                  presence token --key ./keys/key.pem --user probe --room probes > probe.token\n  presence probe \
+                  ws://127.0.0.1:4700 --room probes --token probe.token\n  presence probe wss://eu.example \
+                  wss://us.example --room probes --token probe.token --drop --json"
+)]
+pub(crate) struct ProbeArgs {
+    /// WebSocket addresses of edges; what comes after the host is /v1/ws unless it is given.
+    #[arg(value_name = "URL", required = true, num_args = 1..=16)]
+    pub(crate) edges: Vec<EdgeAddress>,
+    /// The room to join.
+    #[arg(long)]
+    pub(crate) room: String,
+    /// A file with a token that lets its user join that room.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token: PathBuf,
+    /// Who signs the certificates of edges, PEM (whom this system trusts).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Go without a goodbye: how long a lost connection is taken for somebody who comes back.
+    #[arg(long)]
+    pub(crate) drop: bool,
+    /// How long all of it may take.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub(crate) within: Duration,
+    /// One JSON object at the end instead of a line for each step.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Whom to put out.

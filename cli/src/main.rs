@@ -8,6 +8,7 @@ mod explain;
 mod keys;
 mod outcome;
 mod paint;
+mod probe;
 mod remote;
 mod revoke;
 mod room;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Watch(args) => watch::run(args),
         Command::Room(args) => room::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Probe(args) => probe::run(args),
         Command::Evict(args) => evict::run(args),
         Command::Revoke(args) => revoke::run(args),
         Command::Drain(args) => drain::run(args),

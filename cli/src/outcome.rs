@@ -9,6 +9,8 @@ use presence_model::id::NameError;
 use presence_runtime::exit;
 use presence_runtime::tokens::WriteKeysError;
 
+use crate::probe::ProbeError;
+
 /// What was typed is wrong, or a file that it names, whatever the world is like.
 #[derive(Debug)]
 pub(crate) struct Mistake(pub(crate) String);
@@ -25,6 +27,9 @@ impl Error for Mistake {}
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     if error.is::<Mistake>() || error.is::<NameError>() {
         return exit::USAGE;
+    }
+    if let Some(error) = error.downcast_ref::<ProbeError>() {
+        return if error.may_pass() { exit::TEMPORARY } else { exit::REFUSED };
     }
     if let Some(error) = error.downcast_ref::<WriteKeysError>() {
         return if is_full(error) { exit::TEMPORARY } else { exit::USAGE };
@@ -87,6 +92,8 @@ mod tests {
             (ClientError::TimedOut(Duration::from_secs(5)).into(), 75),
             (ClientError::NotWatched(busy).into(), 75),
             (ClientError::NotWatched(WatchRefusal::Forbidden).into(), 1),
+            (ProbeError::Unreachable("a".into()).into(), 75),
+            (ProbeError::Refused("a".into()).into(), 1),
             (anyhow::Error::from(io(io::ErrorKind::AddrInUse)).context("cannot listen on 127.0.0.1:1"), 75),
             (anyhow::Error::from(Unfinished::Panicked { tasks: 1 }).context("the edge"), 70),
         ];

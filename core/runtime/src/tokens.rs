@@ -22,7 +22,7 @@ pub use self::issue::{Grant, Issuer, KeyUnusable};
 pub use self::jwks::{KeyFault, KeySet, KeysError};
 pub use self::scoped::{Scope, Scoped, ScopedGrant};
 pub use self::source::{BadKeyUrl, KeySource, KeyUrl};
-pub use self::verify::Verifier;
+pub use self::verify::{Verifier, subject_of};
 
 /// The audience every token must name unless another is configured.
 pub const AUDIENCE: &str = "presence";

@@ -206,7 +206,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.enabled, edge.enabled = false: at least one of them has to run") -}}
 {{- end -}}
 {{- include "presence.mustBe" (dict "told" $told "path" "fullnameOverride or the name of the release" "value" (include "presence.fullname" .root) "form" `^[a-z]([a-z0-9-]*[a-z0-9])?$` "rule" "small letters, digits and hyphens, and begin with a letter, as services do") -}}
-{{- range $path, $image := dict "image" $values.image "test.image" $values.test.image -}}
+{{- range $path, $image := dict "image" $values.image -}}
 {{- if and (eq $image.tag "latest") (not $image.digest) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.tag = \"latest\": stands for another image each time: give a version, or %s.digest" $path $path)) -}}
 {{- end -}}
