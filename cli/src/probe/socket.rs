@@ -132,12 +132,12 @@ impl Socket {
 }
 
 fn no_handshake(error: &WebSocketError) -> ProbeError {
-    match error {
-        WebSocketError::InvalidStatusCode(status) => match status {
-            429 | 503 => ProbeError::Busy(format!("it takes nobody more now: HTTP status {status}")),
-            _ => ProbeError::NotAnEdge(format!("it answers the handshake with HTTP status {status}")),
-        },
-        error => ProbeError::Unreachable(error.to_string()),
+    let WebSocketError::InvalidStatusCode(status) = error else {
+        return ProbeError::Unreachable(error.to_string());
+    };
+    match status {
+        429 | 503 => ProbeError::Busy(format!("it takes nobody more now: HTTP status {status}")),
+        _ => ProbeError::NotAnEdge(format!("it answers the handshake with HTTP status {status}")),
     }
 }
 
