@@ -22,11 +22,13 @@ class Authority:
         )  # fmt: skip
         self.pem = folder / f"{name}.pem"
 
-    def sign(self, name, *others):
-        """Certificate and key for a name, and for others beside it."""
+    def sign(self, name, *others, usages=()):
+        """Certificate and key for a name, and for others beside it; `usages` as cert-manager has them, none: for all."""
         names = ",".join(f"DNS:{each}" for each in (name, *others))
         openssl("req", *EC, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}", cwd=self.folder)
-        (self.folder / f"{name}.ext").write_text(f"subjectAltName={names},IP:127.0.0.1\n")
+        extended = ",".join({"server auth": "serverAuth", "client auth": "clientAuth"}[usage] for usage in usages)
+        extensions = [f"subjectAltName={names},IP:127.0.0.1", *([f"extendedKeyUsage={extended}"] if extended else [])]
+        (self.folder / f"{name}.ext").write_text("\n".join(extensions) + "\n")
         openssl(
             "x509", "-req", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey", f"{self.name}.key",
             "-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", f"{name}.ext", cwd=self.folder,

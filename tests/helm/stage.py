@@ -72,9 +72,9 @@ class Stage:
             "presence-test": {"token": self.token(ROOM), "ca.crt": self.public.pem.read_text()},
         }
 
-    def certificate(self, name, authority, *others):
+    def certificate(self, name, authority, *others, usages=()):
         """A secret with a certificate for those names, as cert-manager writes it."""
-        certificate, key = authority.sign(name, *others)
+        certificate, key = authority.sign(name, *others, usages=usages)
         return {"tls.crt": certificate.read_text(), "tls.key": key.read_text(), "ca.crt": authority.pem.read_text()}
 
     def certificates_of(self, objects):
@@ -82,7 +82,9 @@ class Stage:
         for each in objects:
             if each["kind"] == "Certificate":
                 first, *others = each["spec"]["dnsNames"]
-                self.secrets[each["spec"]["secretName"]] = self.certificate(first, self.inner, *others)
+                # Each is good for what it is asked for and nothing else.
+                usages = [usage for usage in each["spec"]["usages"] if usage.endswith(" auth")]
+                self.secrets[each["spec"]["secretName"]] = self.certificate(first, self.inner, *others, usages=usages)
 
     def token(self, room, user=USER_NAME):
         key = self.folder / "keys" / "key.pem"

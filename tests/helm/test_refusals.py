@@ -115,6 +115,36 @@ WRONG = [
     ({"networkPolicy": {"egress": {"enabled": True}}}, ["networkPolicy.egress.storeTo = []", "app: redis"]),
     ({"jwks": {"urls": ["https://login.example"]}, "networkPolicy": {"egress": {"enabled": True}}}, ["networkPolicy.egress.extra = []", "jwks.urls", "port: 443"]),
     ({"test": {"existingSecret": "x", "url": "https://presence.example"}}, ["test.url", "wss://presence.example/v1/ws"]),
+    # Forms that only a cluster would refuse.
+    ({"edge": {"podDisruptionBudget": {"maxUnavailable": "-1"}}}, ["edge.podDisruptionBudget.maxUnavailable = -1", "25%"]),
+    ({"edge": {"podDisruptionBudget": {"maxUnavailable": "00%"}}}, ["edge.podDisruptionBudget.maxUnavailable = 00%", "at least 1"]),
+    ({"edge": {"resources": {"limits": {"memory": "1GB"}}}}, ['edge.resources.limits.memory = "1GB"', "512Mi"]),
+    ({"core": {"resources": {"requests": {"cpu": "half"}}}}, ['core.resources.requests.cpu = "half"', "500m"]),
+    ({"jwks": {"key": "../x"}}, ['jwks.key = "../x"', "the key of a Secret"]),
+    ({**SECURE, "core": {**SECURE["core"], "tls": {"existingSecret": "x", "keyKey": "a/b"}}}, ['core.tls.keyKey = "a/b"', "the key of a Secret"]),
+    ({"commonLabels": {"team": "not a label!"}}, ["commonLabels.team", "the value of a label"]),
+    ({"edge": {"podLabels": {"team": "x" * 64}}}, ["edge.podLabels.team", "at most 63"]),
+    ({"edge": {"ingress": {"enabled": True, "host": "https://presence.example"}}}, ["edge.ingress.host", "without scheme"]),
+    ({"edge": {"gateway": {"enabled": True, "parentRefs": [{"name": "x"}], "hostnames": ["presence.example:443"]}}}, ["edge.gateway.hostnames", "without scheme or port"]),
+    ({"edge": {"gateway": {"enabled": True, "parentRefs": [{"name": "x"}], "requestTimeout": "1d"}}}, ["edge.gateway.requestTimeout", "Gateway API"]),
+    ({"edge": {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/129"]}}}, ["edge.service.loadBalancerSourceRanges", "10.0.0.0/8"]),
+    ({"metrics": {"serviceMonitor": {"interval": "half a minute"}}}, ["metrics.serviceMonitor.interval", "30s"]),
+    ({"core": {"insecure": False}, "certManager": {"enabled": True, "issuerRef": {"name": "x"}, "duration": "30d"}}, ['certManager.duration = "30d"', "2160h"]),
+    ({"core": {"insecure": False}, "edge": {"cores": ["https://core.example:4701"]}, "certManager": {"enabled": True, "issuerRef": {"name": "x"}}}, ["edge.coreTls.certificateName = (not set)", "another cluster", "edges.eu-west.example"]),
+    ({"edge": {"podAnnotations": {"checksum/config": "x"}}}, ["edge.podAnnotations.checksum.config", "the chart's own"]),
+    ({"edge": {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}}, ["edge.extraEnv: A is given twice"]),
+    ({"edge": {"extraEnv": [{"name": "PRESENCE_EDGE__EDGE", "value": "1"}]}}, ["edge.extraEnv: PRESENCE_EDGE__EDGE", "the chart's own"]),
+    ({"edge": {"extraEnv": [{"name": "A", "value": 1}]}}, ["edge.extraEnv.0.value", "string"]),
+    ({"edge": {"extraEnv": [{"value": "1"}]}}, ["edge.extraEnv.0", "name"]),
+    ({"core": {"extraVolumes": [{"name": "config", "emptyDir": {}}]}}, ["core.extraVolumes: config", "the chart's own"]),
+    ({"core": {"config": {"list": [1, {"a": 2}]}}}, ["core.config.list", "not both"]),
+    ({"core": {"config": {"table": {"list": [{"a": 2}, 1]}}}}, ["core.config.table.list", "not both"]),
+    ({"core": {"config": {"list": ["x", None]}}}, ["core.config.list", "null"]),
+    # What has a default cannot be taken away.
+    ({"image": None}, ["image"]),
+    ({"edge": {"service": None}}, ["edge", "service"]),
+    ({"edge": {"replicas": None}}, ["edge", "replicas"]),
+    ({"test": {"existingSecret": "x", "room": None}}, ["test", "room"]),
 ]  # fmt: skip
 
 
@@ -169,6 +199,22 @@ def test_as_many_regions_as_a_cursor_can_name_are_taken():
     assert done.returncode == 0, done.stderr
     change["core"]["edgeRegions"].append("ap")
     assert template(yaml.safe_dump(changed(values, change))).returncode != 0
+
+
+def test_what_is_well_formed_at_its_bounds_is_taken():
+    change = {
+        "commonLabels": {"team": "x" * 63, "none": ""},
+        "core": {"config": {"empty": [], "tables": [{"a": 1}, {"a": 2}]}, "resources": None},
+        "edge": {
+            "podDisruptionBudget": {"maxUnavailable": "100%"}, "resources": {"limits": {"memory": "1.5Gi", "cpu": 2}},
+            "ingress": {"enabled": True, "host": "*.presence.example"}, "podAnnotations": None,
+            "service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["::/0", "2001:db8::/128"]},
+            "extraEnv": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+            "extraVolumes": [{"name": "more", "emptyDir": {}}], "cores": ["http://[::1]:4701"],
+        },
+    }  # fmt: skip
+    done = template(yaml.safe_dump(changed(yaml.safe_load(values_named("minimal").read_text()), change)))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("component", ["core", "edge"])

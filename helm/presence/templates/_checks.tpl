@@ -117,7 +117,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" "edge.cores = []: name the cores to link to, as core.enabled is false; example: https://core.example:4701") -}}
 {{- end -}}
 {{- range $values.edge.cores -}}
-{{- include "presence.mustBe" (dict "told" $told "path" "edge.cores" "value" . "form" `^https?://[^/:,@ ]+:[0-9]+$` "rule" "http://host:port or https://host:port and nothing else") -}}
+{{- include "presence.mustBe" (dict "told" $told "path" "edge.cores" "value" . "form" `^https?://(\[[0-9a-fA-F:.]+\]|[^]/:,@ []+):[0-9]+$` "rule" "http://host:port or https://host:port and nothing else") -}}
 {{- end -}}
 {{- $secret := include "presence.edge.coreTlsSecret" $root -}}
 {{- if and $secret (not (contains "https://" $cores)) -}}
@@ -128,6 +128,12 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- end -}}
 {{- if and $values.core.enabled (not $values.edge.cores) $values.edge.coreTls.existingSecret (not $values.edge.coreTls.certificateName) -}}
 {{- include "presence.refuse" (dict "told" $told "line" "edge.coreTls.certificateName = (not set): give the DNS name or URI in the certificate of edges, as cores let nobody in whom they do not know by it") -}}
+{{- end -}}
+{{- $isMade := and $values.certManager.enabled (not $values.edge.coreTls.existingSecret) -}}
+{{- if and $isMade $values.edge.cores (not $values.edge.coreTls.certificateName) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "edge.coreTls.certificateName = (not set): edges that link to cores elsewhere need a name of their own in their certificate, else those of another cluster are the same to these cores; example: edges.eu-west.example") -}}
+{{- else if $isMade -}}
+{{- include "presence.formed" (dict "told" $told "kind" "host" "path" "edge.coreTls.certificateName" "value" $values.edge.coreTls.certificateName) -}}
 {{- end -}}
 {{- if ne (empty $values.edge.coreTls.certKey) (empty $values.edge.coreTls.keyKey) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "edge.coreTls.certKey = %q: a certificate and its key go together: give edge.coreTls.keyKey and edge.coreTls.certKey, or neither" $values.edge.coreTls.certKey)) -}}
@@ -187,10 +193,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- if lt $grace (int $needed) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "%s.terminationGracePeriodSeconds = %d: must be at least %d: %d s of %s.preStopSeconds and %s s to drain; leave it out to have it follow" $component $grace $needed (int $own.preStopSeconds) $component (include "presence.drainSeconds" $component))) -}}
 {{- end -}}
-{{- $budget := $own.podDisruptionBudget -}}
-{{- if and $budget.enabled (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
-{{- include "presence.refuse" (dict "told" $told "line" (printf "%s.podDisruptionBudget.maxUnavailable = %v: must be at least 1, else no node can ever be drained" $component $budget.maxUnavailable)) -}}
-{{- end -}}
+{{- include "presence.checks.forms.pods" . -}}
 {{- $settled := dict "grpc" "the chart settles ports" "listen" "the chart settles ports" "admin" "the chart settles ports" "region" "use region" "name" "it is that of the pod" "edge" "it is that of the pod" "core" "use edge.cores" "insecure" (printf "use %s.insecure" $component) "tls" (printf "use %s.tls" $component) "peers" "use core.peers" "jwks" "use jwks" "jwks_ca" "use jwks.caKey" "core_tls" (printf "use %s.coreTls" $component) "edge_regions" "use core.edgeRegions" "peer" "use core.peerRegions" "store" "use store" "timing" "use timing" "client_address" "use edge.clientAddress" "trusted_proxies" "use edge.trustedProxies" "connections_max" "use edge.connectionsMax" "origins" "use edge.origins" -}}
 {{- range $key, $_ := $own.config -}}
 {{- if and (hasKey $settled $key) (not (and (eq $component "core") (eq $key "connections_max"))) -}}
@@ -206,12 +209,10 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" "core.enabled, edge.enabled = false: at least one of them has to run") -}}
 {{- end -}}
 {{- include "presence.mustBe" (dict "told" $told "path" "fullnameOverride or the name of the release" "value" (include "presence.fullname" .root) "form" `^[a-z]([a-z0-9-]*[a-z0-9])?$` "rule" "small letters, digits and hyphens, and begin with a letter, as services do") -}}
-{{- range $path, $image := dict "image" $values.image -}}
-{{- if and (eq $image.tag "latest") (not $image.digest) -}}
-{{- include "presence.refuse" (dict "told" $told "line" (printf "%s.tag = \"latest\": stands for another image each time: give a version, or %s.digest" $path $path)) -}}
+{{- if and (eq $values.image.tag "latest") (not $values.image.digest) -}}
+{{- include "presence.refuse" (dict "told" $told "line" "image.tag = \"latest\": stands for another image each time: give a version, or image.digest") -}}
 {{- end -}}
-{{- include "presence.mustBe" (dict "told" $told "path" (printf "%s.digest" $path) "value" $image.digest "form" `^sha256:[0-9a-f]{64}$` "rule" "sha256: and 64 hexadecimal digits") -}}
-{{- end -}}
+{{- include "presence.mustBe" (dict "told" $told "path" "image.digest" "value" $values.image.digest "form" `^sha256:[0-9a-f]{64}$` "rule" "sha256: and 64 hexadecimal digits") -}}
 {{- range $key, $span := $values.timing -}}
 {{- include "presence.mustBe" (dict "told" $told "path" (printf "timing.%s" $key) "value" $span "form" `^[0-9]+(ms|s|m|min|h)( ?[0-9]+(ms|s|m|min|h))*$` "rule" "a duration with a unit; example: 15s") -}}
 {{- end -}}
@@ -247,6 +248,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- $told := dict "mistakes" list -}}
 {{- $given := dict "told" $told "root" . -}}
 {{- include "presence.checks.rest" $given -}}
+{{- include "presence.checks.forms" $given -}}
 {{- if .Values.core.enabled }}{{ include "presence.checks.store" $given }}{{ include "presence.checks.regions" $given }}{{ end -}}
 {{- include "presence.checks.trust" $given -}}
 {{- if .Values.edge.enabled }}{{ include "presence.checks.clients" $given }}{{ end -}}

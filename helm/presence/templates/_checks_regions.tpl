@@ -39,7 +39,7 @@
 {{- if and (hasPrefix "http://" .) (not $core.insecure) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "core.peerRegions = %q: must begin with https://, as whoever is on the way could tell of people who are not there; http:// goes with core.insecure only" .)) -}}
 {{- else -}}
-{{- include "presence.mustBe" (dict "told" $told "path" "core.peerRegions" "value" . "form" `^https?://[^/:,@ ]+:[0-9]+$` "rule" "https://host:port and nothing else; example: https://core.us-east.example:4701") -}}
+{{- include "presence.mustBe" (dict "told" $told "path" "core.peerRegions" "value" . "form" `^https?://(\[[0-9a-fA-F:.]+\]|[^]/:,@ []+):[0-9]+$` "rule" "https://host:port and nothing else; example: https://core.us-east.example:4701") -}}
 {{- end -}}
 {{- end -}}
 {{- if and $isTls (not .certificate) -}}

@@ -42,11 +42,11 @@
 [{{ $inner }}]
 {{- include "presence.toml" (dict "path" $inner "table" $value) -}}
 {{- else if and (kindIs "slice" $value) $value (kindIs "map" (first $value)) -}}
-{{- range $value }}
+{{- range $value }}{{ if kindIs "map" . }}
 
 [[{{ $inner }}]]
 {{- include "presence.toml" (dict "path" $inner "table" .) -}}
-{{- end -}}
+{{- end }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -69,7 +69,7 @@
 
 {{- define "presence.edge.coreTlsSecret" -}}
 {{- if .Values.edge.coreTls.existingSecret -}}{{ .Values.edge.coreTls.existingSecret }}
-{{- else if .Values.certManager.enabled -}}{{ include "presence.fullname" . }}-edge-core-tls
+{{- else if .Values.certManager.enabled -}}{{ include "presence.fullname" . }}-edge-link-tls
 {{- end -}}
 {{- end -}}
 
@@ -84,7 +84,7 @@
 
 {{/* The name that cert-manager puts into the certificate of edges. */}}
 {{- define "presence.edge.ownName" -}}
-{{ include "presence.fullname" . }}-edge.{{ .Release.Namespace }}.svc
+{{- default (printf "%s-edge.%s.svc" (include "presence.fullname" .) .Release.Namespace) .Values.edge.coreTls.certificateName -}}
 {{- end -}}
 
 {{/* Whether cores speak TLS to those of other regions. */}}

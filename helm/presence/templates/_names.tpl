@@ -1,13 +1,17 @@
 {{/* Names, labels and the image. */}}
 
-{{/* The beginning of all names: short enough for what Kubernetes appends to the names of pods. */}}
+{{/* The beginning of all names: short enough for what Kubernetes appends to the names of pods. What is cut ends in a sum
+of the whole, as two releases may begin alike. */}}
 {{- define "presence.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $full := .Values.fullnameOverride -}}
 {{- if not $full -}}
 {{- $full = ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- end -}}
-{{- $full | trunc 40 | trimSuffix "-" -}}
+{{- if gt (len $full) 40 -}}
+{{- $full = printf "%s-%s" ($full | trunc 31 | trimSuffix "-") (sha256sum $full | trunc 8) -}}
+{{- end -}}
+{{- $full | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "presence.selector" -}}
