@@ -30,6 +30,7 @@ pub struct CoreMetrics {
     audit_findings: IntCounterVec,
     oldest_overdue: Gauge,
     expiry_lag: Histogram,
+    suppressed: IntCounter,
     renewals: [IntCounter; 3],
     commits: IntCounterVec,
     holds: IntCounterVec,
@@ -99,6 +100,10 @@ impl CoreMetrics {
                 "presence_core_oldest_overdue_seconds",
                 "Age of the oldest lease that is overdue and not held, of the shards swept here",
             ),
+            suppressed: metrics.counter(
+                "presence_core_transitions_suppressed_total",
+                "Sessions that came back over another connection before anybody was told that they had gone",
+            ),
             expiry_lag: metrics.histogram(
                 "presence_core_lease_expiry_lag_seconds",
                 "How long ago the lease had run out when a departure that follows from it was committed",
@@ -128,6 +133,9 @@ impl CoreMetrics {
     /// A transition, and for how long the lease had run out from which it follows.
     pub(crate) fn transition(&self, kind: &TransitionKind, overdue: Option<Duration>) {
         self.transitions.with_label_values(&[kind.as_str(), reason_of(kind)]).inc();
+        if kind.ending().is_some_and(|ending| ending.reason == RemovalReason::Superseded) {
+            self.suppressed.inc();
+        }
         if let Some(overdue) = overdue {
             self.expiry_lag.observe(overdue.as_secs_f64());
         }

@@ -12,8 +12,9 @@ use presence_tests::sim::{Guarantee, Keep, Mutant, Provoked, live};
 const SPAN: Duration = Duration::from_secs(600);
 /// So many seeds are tried on a fault, at most.
 const SEEDS_MAX: u64 = 500;
-/// So many of them before the nights that were written by hand, and so many of each of those.
+/// So many of them before the nights that were written by hand.
 const SEEDS_FIRST: u64 = 8;
+/// Of each night that is provoked; so many are clean without a fault.
 const SEEDS_PROVOKED: u64 = 40;
 /// In front of the table, and behind it.
 const TABLE: (&str, &str) = ("<!-- made by tests/run sim --mutants -->\n", "<!-- up to here -->\n");
@@ -95,11 +96,14 @@ fn with_each<T: Send>(act: impl Fn(usize, Mutant) -> T + Sync) -> Vec<T> {
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Hunts all of them, and writes the table; or those whose name has a word in it, and only tells.
+/// Hunts all of them, and writes the table; or those whose name has a word in it, and only tells. Of no fault there is
+/// nothing to tell.
 #[expect(clippy::print_stdout, reason = "a command tells how far it is")]
 fn make_the_table(word: &str) {
+    let is_meant = |mutant: &&Mutant| word == "all" || mutant.name().contains(word);
+    assert!(Mutant::ALL.iter().any(|mutant| is_meant(&mutant)), "no fault has {word:?} in its name");
     let caught = with_each(|_, mutant| {
-        if word != "all" && !mutant.name().contains(word) {
+        if !is_meant(&&mutant) {
             return None;
         }
         let caught = hunt(mutant);
@@ -133,8 +137,8 @@ fn the_table_has_each_fault_once() {
     assert!(faults.len() >= 25);
 }
 
-/// Replays what the table says; of a fault that the seed does not see any more, as what runs has changed, another
-/// must.
+/// Replays what the table says. Of a fault that its seed does not see any more, as what runs has changed, it is told
+/// whether another does.
 #[test]
 fn each_fault_breaks_a_guarantee_with_its_seed() {
     if let Ok(word) = std::env::var("PRESENCE_SIM_MUTANTS") {
@@ -146,30 +150,28 @@ fn each_fault_breaks_a_guarantee_with_its_seed() {
         let seen = broken(mutant, told.night, told.needed - 1);
         (mutant, *told, if seen == Some(told.guarantee) { Some(*told) } else { hunt(mutant) })
     });
-    for (mutant, told, caught) in &judged {
-        if let Some(caught) = caught.filter(|caught| caught != told) {
-            println!("{mutant}: now {caught:?}; tests/run sim --mutants makes the table anew");
-        }
-    }
+    let moved: Vec<String> = judged
+        .iter()
+        .filter_map(|(mutant, told, caught)| Some((mutant, (*caught).filter(|caught| caught != told)?)))
+        .map(|(mutant, caught)| format!("{mutant}: now {caught:?}"))
+        .collect();
     let survives: Vec<Mutant> =
         judged.iter().filter(|(.., caught)| caught.is_none()).map(|(mutant, ..)| *mutant).collect();
     assert!(survives.is_empty(), "no guarantee is broken by {survives:?}");
+    assert!(moved.is_empty(), "tests/run sim --mutants makes the table anew\n{}", moved.join("\n"));
 }
 
 /// The same plan without the fault breaks nothing: it is the fault that is seen.
 #[test]
 fn what_is_provoked_breaks_no_guarantee_by_itself() {
     for provoked in Provoked::ALL {
-        for seed in 0..PROVOKED_SEEDS {
+        for seed in 0..SEEDS_PROVOKED {
             if let Err(failure) = live(&provoked.plan(seed), Keep::All) {
                 panic!("{provoked}, seed {seed}: {}", failure.tell(&provoked.plan(seed)));
             }
         }
     }
 }
-
-/// Seeds of each night that is provoked.
-const PROVOKED_SEEDS: u64 = 20;
 
 #[test]
 fn what_ships_has_no_deliberate_fault() {

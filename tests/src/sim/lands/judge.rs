@@ -283,6 +283,13 @@ impl Lands {
     /// Everything has come to rest: all see what is so.
     pub(super) fn at_rest(&mut self) {
         self.note("at rest", "");
+        let outside = (0..self.people.len()).find(|person| {
+            let land = self.is_in(*person).map(|(land, _)| land);
+            land.is_none_or(|land| self.account.now_in(*person, land).is_none())
+        });
+        if let Some(person) = outside {
+            return self.breach(Guarantee::G12, format!("u{person} wants in, and is in no region"));
+        }
         for number in 0..self.onlookers.len() {
             for room in 0..self.rooms.len() {
                 let people = (0..self.people.len()).filter(|person| self.people[*person].room == room);

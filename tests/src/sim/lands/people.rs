@@ -208,7 +208,7 @@ impl Lands {
     }
 
     /// Where somebody is in, and not on its way.
-    fn is_in(&self, person: usize) -> Option<(usize, LeaseId)> {
+    pub(super) fn is_in(&self, person: usize) -> Option<(usize, LeaseId)> {
         let stay = self.people[person].stay.as_ref()?;
         Some((stay.land, stay.lease?))
     }
