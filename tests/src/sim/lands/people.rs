@@ -80,10 +80,21 @@ impl Lands {
         self.people[person].generation += 1;
         let from = leaves.as_ref().map(|((from, _), ..)| *from);
         let cursor = self.cursor_of(person, land, from);
-        self.account.comes(person, land, from.is_some() || !cursor.is_empty());
-        let up = |somebody: &Person, room, request| JoinUp {
+        self.account.comes(person, land, from.is_some());
+        let mut join = self.join_of(person, RequestId(0), cursor);
+        let request = self.say(land, person, |request| {
+            join.request = request;
+            LinkUp::Join(Box::new(join))
+        });
+        self.people[person].stay = Some(Stay { land, request, lease: None, leaves });
+    }
+
+    /// What somebody says who wants in, as the attempt that it is.
+    fn join_of(&self, person: usize, request: RequestId, cursor: Cursor) -> JoinUp {
+        let somebody = &self.people[person];
+        JoinUp {
             request,
-            room,
+            room: self.rooms[somebody.room].clone(),
             token: token(person),
             session: somebody.session.clone(),
             generation: Some(Generation(somebody.generation)),
@@ -92,14 +103,7 @@ impl Lands {
             client: "sim".into(),
             rejoin: None,
             cursor,
-        };
-        let room = self.rooms[self.people[person].room].clone();
-        let mut join = up(&self.people[person], room, RequestId(0));
-        let request = self.say(land, person, |request| {
-            join.request = request;
-            LinkUp::Join(Box::new(join))
-        });
-        self.people[person].stay = Some(Stay { land, request, lease: None, leaves });
+        }
     }
 
     /// What a client says that it has seen: of where it was. Now and then it has forgotten, where the core that it comes
@@ -238,20 +242,9 @@ impl Lands {
 
     /// What somebody had asked for before is heard once more, much later.
     fn say_late(&mut self, person: usize, land: usize, span: Duration) {
-        let somebody = &self.people[person];
-        let join = JoinUp {
-            // Nobody waits for the answer.
-            request: RequestId(u64::MAX / 2 + somebody.generation),
-            room: self.rooms[somebody.room].clone(),
-            token: token(person),
-            session: somebody.session.clone(),
-            generation: Some(Generation(somebody.generation)),
-            connection: ConnectionId(somebody.generation << 16 | person as u64),
-            profile: Profile::default(),
-            client: "sim".into(),
-            rejoin: None,
-            cursor: Cursor::default(),
-        };
+        // Nobody waits for the answer.
+        let request = RequestId(u64::MAX / 2 + self.people[person].generation);
+        let join = self.join_of(person, request, Cursor::default());
         self.after(GOODBYE_AFTER + span, Event::Delayed(land, Box::new(LinkUp::Join(Box::new(join)))));
     }
 
