@@ -115,9 +115,8 @@ pub const PEER_BEAT: Duration = Duration::from_secs(1);
 pub const PEER_WISHES_MAX: usize = 2 * ROOMS_PER_WATCH_MAX;
 /// How often it is logged that a peer refuses rooms.
 pub const PEER_REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(10);
-/// A room of a peer that nobody here looks at any more is watched on for so long, and its list told on for so long where
-/// only the number is wanted any more, as clients and questions that come back find it
-/// then as they left it.
+/// A room of a peer that nobody here looks at any more is watched on for so long, and so is its list where only the
+/// number is still wanted: clients and questions that come back find it as they left it.
 pub const PEER_ROOM_KEPT: Duration = Duration::from_secs(30);
 /// A question waits this long for what a peer has to say, which then counts as not heard: longer than a link around the
 /// world stalls, and less than those who ask wait.
