@@ -88,6 +88,26 @@ impl World {
                     format!("tab{tab} wants into r{room}: live {live}, joined {joined}, shown {shown}");
                 return self.breach(Guarantee::G9, what);
             }
+            self.said_at_rest((tab, place), user);
+        }
+    }
+
+    /// Whoever is in by one tab only is shown as that tab said last.
+    fn said_at_rest(&mut self, (tab, place): (usize, usize), user: usize) {
+        let this = &self.tabs[tab].places[place];
+        let of_user = self.tabs.iter().filter(|tab| tab.user == user).flat_map(|tab| &tab.places);
+        let sessions = of_user.filter(|other| other.room == this.room && other.joined && !other.only_watches);
+        if this.wish != Wish::In || this.only_watches || sessions.count() != 1 {
+            return;
+        }
+        let Some(row) = this.list[user].as_ref() else { return };
+        if (row.status, row.said) != (Some(this.status), this.said) {
+            let (room, status, said) = (this.room, this.status, this.said);
+            let what = format!(
+                "u{user} is {:?} with {} in r{room}, and tab{tab} said {status:?} with {said}",
+                row.status, row.said
+            );
+            self.breach(Guarantee::G9, what);
         }
     }
 
