@@ -44,7 +44,7 @@ fn table() -> Vec<(String, Caught)> {
 fn read(row: &str) -> (String, Caught) {
     let mut cells = row.strip_suffix(" |").expect("a row").rsplitn(4, " | ");
     let needed = cells.next().and_then(|needed| needed.parse().ok());
-    let guarantee = cells.next().and_then(Guarantee::parse);
+    let guarantee = cells.next().and_then(|name| name.parse::<Guarantee>().ok());
     let name = cells.next().expect("a night");
     let night = Provoked::ALL.iter().copied().find(|night| night.name() == name);
     let (Some(needed), Some(guarantee), true) = (needed, guarantee, night.is_some() || name == DRAWN) else {

@@ -53,7 +53,7 @@ pub enum Move {
 
 /// One transition. Places are numbers; what befalls somebody who is not there has no effect.
 #[expect(missing_docs, reason = "the line of a fault says what its places and spans are")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 pub enum Fault {
     /// A tab's socket is closed and it comes back.
     Blip { tab: usize },

@@ -5,7 +5,20 @@ use std::fmt;
 use presence_model::time::Mono;
 
 /// A promise of the system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantNames,
+)]
 pub enum Guarantee {
     /// Backed: nobody is shown without an unexpired lease.
     G1,
@@ -31,35 +44,6 @@ pub enum Guarantee {
     G11,
     /// Explained: for everybody shown or gone the reason can be asked for.
     G12,
-}
-
-impl Guarantee {
-    const ALL: [Self; 12] = [
-        Self::G1,
-        Self::G2,
-        Self::G3,
-        Self::G4,
-        Self::G5,
-        Self::G6,
-        Self::G7,
-        Self::G8,
-        Self::G9,
-        Self::G10,
-        Self::G11,
-        Self::G12,
-    ];
-
-    /// The one of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|guarantee| guarantee.to_string() == name)
-    }
-}
-
-impl fmt::Display for Guarantee {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
 }
 
 /// A guarantee that was broken.

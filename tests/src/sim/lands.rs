@@ -266,6 +266,7 @@ impl Lands {
     fn strike(&mut self, number: usize) {
         let fault = self.plan.faults[number].fault;
         self.note("fault", &fault.to_string());
+        self.story.count(fault.into());
         match fault {
             Fault::Blip { tab } => self.blip(tab),
             Fault::Go { tab, span } => self.go(tab, (Parting::Drop, span)),
@@ -375,6 +376,11 @@ impl Lands {
 
     fn note(&mut self, kind: &'static str, what: &str) {
         self.story.note(self.now, kind, what);
+    }
+
+    /// A guarantee was looked at, and nothing excused what was seen.
+    fn looked_at(&mut self, guarantee: Guarantee) {
+        self.story.count(guarantee.into());
     }
 
     /// A guarantee is broken; only the first counts.

@@ -86,6 +86,8 @@ pub(super) struct Ledger {
     pub(super) barred: BTreeMap<(Who, SessionId), (Mono, Mono)>,
     /// When the store lost data last.
     pub(super) lost_data: Option<Mono>,
+    /// When a replica took over last.
+    pub(super) failed_over: Option<Mono>,
 }
 
 impl Ledger {

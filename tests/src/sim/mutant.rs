@@ -117,6 +117,14 @@ mutants! {
     SlowMissFrames = "slow receivers: frames are dropped";
     /// Slow receivers: nothing waits until what was sent before is read.
     SlowAreFedOn = "slow receivers: fed on and on";
+    /// What a client says on leaving is not said to the core.
+    GoodbyesAreLost = "goodbyes are lost";
+    /// That a transport is gone is not said to the core.
+    ReleasesAreLost = "releases are lost";
+    /// An edge does not see that a client has closed its socket.
+    MissesHangUps = "hang-ups are missed";
+    /// An edge takes its own pings for what a client says.
+    MissesSilence = "silence is missed";
     /// Regions: who moves is told to others at the merge interval, as whoever else comes.
     MovesWait = "regions: moves wait";
     /// Regions: one that is stale is told as lost, whatever its hold.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use presence_model::cursor::Cursor;
-use presence_model::id::{RegionId, SessionId};
+use presence_model::id::SessionId;
 use presence_model::position::Position;
 use presence_model::profile::{Profile, State, Status};
 use presence_model::time::Mono;
@@ -74,6 +74,8 @@ pub(super) struct Place {
     minted: u64,
     pub(super) status: Status,
     pub(super) said: u64,
+    /// What its edge was told last of these two, and when.
+    pub(super) told: (Status, u64, Mono),
     pub(super) joined: bool,
     /// It was left over this connection: what was under way still comes.
     pub(super) left: bool,
@@ -86,8 +88,8 @@ pub(super) struct Place {
     pub(super) cursor: Option<String>,
     pub(super) position: Option<Position>,
     not_live: BTreeSet<String>,
-    /// The store has lost data, or its clock went back: a history may begin below the one before.
-    pub(super) epochs_may_fall: bool,
+    /// The store has lost data, or its clock went back: until then a history may begin below the one before.
+    pub(super) epochs_may_fall: Mono,
     stale: BTreeSet<String>,
     /// From when until when it said last that it is stale.
     stale_within: Option<(Mono, Mono)>,
@@ -104,6 +106,7 @@ impl Place {
             minted: 0,
             status: Status::Available,
             said: 0,
+            told: (Status::Available, 0, Mono::default()),
             joined: false,
             left: false,
             turn: 0,
@@ -114,7 +117,7 @@ impl Place {
             cursor: None,
             position: None,
             not_live: BTreeSet::new(),
-            epochs_may_fall: false,
+            epochs_may_fall: Mono::default(),
             stale: BTreeSet::new(),
             stale_within: None,
         }
@@ -186,7 +189,7 @@ impl Place {
             return Ok(());
         }
         self.revision = Some(revision);
-        self.move_to(&frame["cursor"], &at.0.region)?;
+        self.move_to(&frame["cursor"], at)?;
         self.unconfirmed.clear();
         let missing: Vec<usize> = (0..self.list.len())
             .filter(|user| self.list[*user].is_some() && !paging.members.contains_key(user))
@@ -223,7 +226,7 @@ impl Place {
             }
         }
         self.revision = Some(to);
-        self.move_to(&frame["cursor"], &at.0.region)?;
+        self.move_to(&frame["cursor"], at)?;
         for (user, row) in rows(&frame["upserts"], at) {
             self.put(user, row, seen);
         }
@@ -237,13 +240,13 @@ impl Place {
     }
 
     /// Where the tab is now: never behind where it was.
-    fn move_to(&mut self, cursor: &Value, region: &RegionId) -> Result<(), Breach> {
+    fn move_to(&mut self, cursor: &Value, (names, now, _): At<'_>) -> Result<(), Breach> {
         self.cursor = cursor.as_str().map(str::to_owned);
         let decoded = self.cursor.as_deref().and_then(|cursor| Cursor::decode(cursor).ok());
-        let Some(position) = decoded.and_then(|cursor| cursor.get(region)) else { return Ok(()) };
+        let Some(position) = decoded.and_then(|cursor| cursor.get(&names.region)) else { return Ok(()) };
         match self.position.replace(position) {
             Some(before)
-                if before > position && !(self.epochs_may_fall && before.epoch != position.epoch) =>
+                if before > position && !(now <= self.epochs_may_fall && before.epoch != position.epoch) =>
             {
                 Err((Guarantee::G4, format!("was at {before} and is taken back to {position}")))
             }

@@ -60,7 +60,12 @@ impl Tab {
     }
 
     /// What asks for a room, with this token.
-    pub(super) fn entry(&mut self, place: usize, token: Token, names: &Names) -> ClientMessage {
+    pub(super) fn entry(
+        &mut self,
+        place: usize,
+        token: Token,
+        (names, now): (&Names, Mono),
+    ) -> ClientMessage {
         let place = &mut self.places[place];
         let room = names.rooms[place.room].clone();
         let read = |cursor: &str| Cursor::decode(cursor).map_or(Since::Unreadable, Since::Cursor);
@@ -71,6 +76,7 @@ impl Tab {
         place.generation += 1;
         // Who asks again over the same connection gives up what it had there.
         place.joined = false;
+        place.told = (place.status, place.said, now);
         ClientMessage::Join(Box::new(JoinMessage {
             room,
             token,

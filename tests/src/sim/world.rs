@@ -1,6 +1,7 @@
 //! The world: processes, the ways between them, the store, and time.
 
 mod asleep;
+mod brought;
 mod core;
 mod desks;
 mod edge;
@@ -29,6 +30,7 @@ use presence_model::timing::Timings;
 use presence_model::watch::{WatchDown, WatchUp};
 use rand::RngExt as _;
 
+use self::brought::Brought;
 use self::mutants::Spoiled;
 use self::observe::Eye;
 use self::operator::Operator;
@@ -170,6 +172,7 @@ pub(super) struct World {
     keys_revoked: u64,
     operator: Operator,
     ledger: Ledger,
+    brought: Brought,
     eye: Eye,
     /// Over what cores are to stand still, and for how long.
     dozes: Vec<(Over, Duration)>,
@@ -214,6 +217,7 @@ impl World {
             keys_revoked: 0,
             operator: Operator::new(chance(seed, Purpose::Operator, 0)),
             ledger: Ledger::default(),
+            brought: Brought::default(),
             eye: Eye::new(shape),
             dozes: Vec::new(),
             quiet: false,
@@ -331,6 +335,11 @@ impl World {
 
     fn note(&mut self, kind: &'static str, what: &str) {
         self.story.note(self.wires.now, kind, what);
+    }
+
+    /// A guarantee was looked at, and nothing excused what was seen.
+    fn looked_at(&mut self, guarantee: Guarantee) {
+        self.story.count(guarantee.into());
     }
 
     /// A guarantee is broken; only the first counts.

@@ -106,7 +106,7 @@ fn sweep(store: &mut MemoryStore, now: StoreTime, portion: usize) {
 }
 
 #[test]
-fn rooms_that_come_and_go_leave_nothing() {
+fn rooms_that_come_and_go_leave_nothing_in_memory() {
     let mut store = one_shard(1);
     let user = UserId::new("ann").unwrap();
     for number in 0..5_000 {

@@ -136,6 +136,7 @@ impl Lands {
         if self.well_for_onlooker(number, land).is_none_or(|well| well < bound) {
             return;
         }
+        [Guarantee::G3, Guarantee::G5].into_iter().for_each(|guarantee| self.looked_at(guarantee));
         let span = (Mono(self.now.0.saturating_sub(bound)), self.now);
         for person in (0..self.people.len()).filter(|person| self.people[*person].room == room) {
             let is_shown = shown.contains(&person);
@@ -160,6 +161,9 @@ impl Lands {
         let stands = self.onlookers[number].attached.is_some_and(|at| self.now.since(at) > STALE_WITHIN);
         let runs = core.asleep.is_none() && self.now.since(core.awake_since) > STALE_WITHIN;
         let silent = self.now.since(way.heard);
+        if stands && runs {
+            self.looked_at(Guarantee::G1);
+        }
         if stands && runs && silent > STALE_WITHIN {
             let what = format!("land{land} is live to onlooker{number}, and was not heard for {silent:?}");
             self.breach(Guarantee::G1, what);
@@ -175,6 +179,7 @@ impl Lands {
         let Some(way) = core.peers.get_mut(&land) else { return };
         way.is_lost = true;
         let silent = now.since(way.heard.max(started));
+        self.looked_at(Guarantee::G2);
         if silent + SILENT < hold {
             self.breach(
                 Guarantee::G2,
@@ -230,6 +235,7 @@ impl Lands {
 
     /// Who is taken out of the list of a region was out of that region.
     fn judge_departure(&mut self, number: usize, land: usize, (person, shown_at): (usize, Mono)) {
+        self.looked_at(Guarantee::G7);
         let from = Mono(shown_at.0.saturating_sub(LATE_MAX));
         if self.account.was_in_throughout(person, land, (from, self.now)) {
             let what =
@@ -240,6 +246,7 @@ impl Lands {
 
     /// Who is shown in no region any more is nowhere, or only where nobody can be heard.
     fn judge_absence(&mut self, number: usize, person: usize) {
+        self.looked_at(Guarantee::G8);
         let merged = self.timings.merge_interval + MERGED_WITHIN;
         for land in 0..self.regions.len() {
             let Some(span) = self.account.now_in(person, land) else { continue };
@@ -283,6 +290,7 @@ impl Lands {
     /// Everything has come to rest: all see what is so.
     pub(super) fn at_rest(&mut self) {
         self.note("at rest", "");
+        self.looked_at(Guarantee::G12);
         let outside = (0..self.people.len()).find(|person| {
             let land = self.is_in(*person).map(|(land, _)| land);
             land.is_none_or(|land| self.account.now_in(*person, land).is_none())
@@ -292,6 +300,7 @@ impl Lands {
         }
         for number in 0..self.onlookers.len() {
             for room in 0..self.rooms.len() {
+                self.looked_at(Guarantee::G9);
                 let people = (0..self.people.len()).filter(|person| self.people[*person].room == room);
                 let truth = self.account.present(people);
                 let Some(view) = self.onlookers[number].watcher.view(&self.rooms[room]) else {

@@ -197,6 +197,8 @@ impl World {
                 };
                 leases.into_iter().filter_map(leave).collect()
             }
+            (Some(Mutant::GoodbyesAreLost), LinkUp::Leave { .. })
+            | (Some(Mutant::ReleasesAreLost), LinkUp::Release { .. }) => Vec::new(),
             (Some(Mutant::StormsCutBatches), LinkUp::Renew { batch, mut leases }) => {
                 leases.truncate(STORM_LEAVES);
                 vec![LinkUp::Renew { batch, leases }]

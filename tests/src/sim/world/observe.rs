@@ -106,7 +106,7 @@ impl Eye {
 
     /// For how long nobody could be ended since then while views said that they were live: each time until they
     /// have to say that they are stale.
-    fn excused(&self, since: Mono) -> Duration {
+    pub(super) fn excused(&self, since: Mono) -> Duration {
         let spans = self.writeless.iter().rev().take_while(|(_, until)| *until > since);
         spans.map(|(from, until)| (until.since(*from.max(&since)) + LOOK_EVERY * 2).min(STALE_SURELY)).sum()
     }
@@ -163,6 +163,11 @@ impl Eye {
         (newest.epoch == of.epoch).then_some(newest)
     }
 
+    /// Until when a hold of a room keeps whoever the store knows, one that is yet to begin included.
+    pub(super) fn may_linger(&self, room: usize, ttl: Duration) -> Mono {
+        self.held_at[room].max(self.came_back[room].map_or(Mono::default(), |back| back + ttl))
+    }
+
     /// Whether the room was held at that time or since.
     pub(super) fn was_held(&self, room: usize, since: Mono) -> bool {
         self.held_at[room] >= since
@@ -190,6 +195,7 @@ impl World {
         self.cut_revoked_short();
         self.ledger.look(now, store_time);
         self.look_at_holds();
+        self.look_who_is_brought();
         self.look_at_tabs();
         self.look_at_copies();
         self.look_at_desks();
@@ -296,6 +302,7 @@ impl World {
                     continue;
                 }
                 let room = this.room;
+                self.looked_at_list();
                 for user in 0..self.names.users.len() {
                     let shown = self.tabs[tab].places[place].list[user].is_some();
                     self.judge_shown(&Observer::Tab(tab), (room, user), shown, bound);
@@ -343,6 +350,7 @@ impl World {
                 if !self.desks[number].copies[room].is_live() {
                     continue;
                 }
+                self.looked_at_list();
                 for user in 0..self.names.users.len() {
                     let shown = self.desks[number].copies[room].members.contains_key(&self.names.users[user]);
                     self.judge_shown(&Observer::Desk(number), (room, user), shown, bound);
@@ -351,9 +359,22 @@ impl World {
         }
     }
 
+    /// A list is held to who is there: nobody extra, nobody missing.
+    fn looked_at_list(&mut self) {
+        if self.now() >= self.eye.rough_until {
+            self.story.count("list looked at on a calm day");
+        }
+        [Guarantee::G1, Guarantee::G3, Guarantee::G5]
+            .into_iter()
+            .for_each(|guarantee| self.looked_at(guarantee));
+    }
+
     /// A view that says it is live shows who is there (G5), and nobody else (G1, G3, G10).
     fn judge_shown(&mut self, observer: &Observer, who: Who, shown: bool, bound: Duration) {
         let now = self.now();
+        if shown {
+            self.judge_brought(observer, who, bound);
+        }
         let Some(truth) = self.ledger.truth(who) else { return };
         if shown == truth.present {
             return;
@@ -404,6 +425,7 @@ impl World {
                 self.eye.unbacked.remove(&(tab, place));
                 continue;
             };
+            self.looked_at(Guarantee::G2);
             let held = self.ledger.of_connection(who, connection);
             if held.is_some_and(|(_, held)| !held.in_grace && now < held.until) {
                 self.eye.unbacked.remove(&(tab, place));
@@ -441,6 +463,7 @@ impl World {
             return;
         }
         let Some(truth) = self.ledger.truth(who).filter(all_along) else { return };
+        self.story.count(Guarantee::G8.into());
         match &seen.change {
             Change::Came | Change::Differs { since_later: false } => {}
             Change::Differs { since_later: true } => {
@@ -484,6 +507,9 @@ impl World {
         let this = &self.tabs[tab].places[place];
         let who = (this.room, self.tabs[tab].user);
         let session = this.session.clone();
+        if let Some(connection) = self.tabs[tab].connection {
+            self.part(connection, Some(who.0));
+        }
         self.ledger.waive(who, &session);
         self.eye.goodbyes.insert((who, session), now);
     }
@@ -500,6 +526,7 @@ impl World {
         if !matches!(kind, "snapshot" | "delta" | "joined") {
             return;
         }
+        self.looked_at(Guarantee::G10);
         let tokens = self.eye.tokens.get(&(connection, room));
         let claims = || tokens.into_iter().flatten().filter_map(|token| self.tokens.get(*token));
         if claims().next().is_none() {

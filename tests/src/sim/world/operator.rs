@@ -23,6 +23,8 @@ const ASKS_EVERY: Duration = Duration::from_millis(1_300);
 const PAGE: usize = 1_000;
 /// A core that is asked while it cannot tell the time tells it later, or not at all.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
+/// A core answers within this.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Longer than any night.
 const FOR_LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -30,6 +32,8 @@ const FOR_LONG: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 struct Asked {
     at: Mono,
+    /// Which core.
+    run: u64,
     what: Asks,
 }
 
@@ -65,11 +69,11 @@ impl World {
         Some(runs[self.operator.chance.random_range(0..runs.len())])
     }
 
-    fn ask_about(&mut self, what: Asks) -> QueryKey {
+    fn ask_about(&mut self, run: u64, what: Asks) -> QueryKey {
         self.operator.number += 1;
         let key = QueryKey(self.operator.number);
         let at = self.wires.now;
-        self.operator.asked.insert(key, Asked { at, what });
+        self.operator.asked.insert(key, Asked { at, run, what });
         key
     }
 
@@ -86,7 +90,7 @@ impl World {
         } else {
             (Asks::Room(room), Query::Room { room: name, after: None, count: PAGE })
         };
-        let key = self.ask_about(what);
+        let key = self.ask_about(run, what);
         self.wires.after(Duration::from_millis(1), Event::Asked(run, key, query));
     }
 
@@ -96,10 +100,9 @@ impl World {
 
     pub(super) fn evict(&mut self, user: usize, room: usize) {
         let Some(run) = self.some_core() else { return };
-        let key = self.ask_about(Asks::Evict((room, user)));
         self.eye.evictions.insert((room, user), self.wires.now);
-        let awake = self.place_of(run).and_then(|place| self.cores[place].process.as_ref());
-        if awake.is_some_and(|core| core.asleep.is_none()) {
+        if self.is_awake(run) {
+            let key = self.ask_about(run, Asks::Evict((room, user)));
             let (room, user) = (self.names.rooms[room].clone(), self.names.users[user].clone());
             self.feed_core(run, Input::Evict(key, room, user));
         }
@@ -127,21 +130,29 @@ impl World {
 
     pub(super) fn revoke(&mut self, what: Revocation, span: Duration) {
         let Some(run) = self.some_core() else { return };
-        let key = self.ask_about(Asks::Revoke(self.eye.revoked.len()));
-        let asked = self.wires.now;
+        let (asked, place) = (self.wires.now, self.eye.revoked.len());
         let until = self.store.latest_time(asked) + span + ASKED_WITHIN;
         self.eye.revoked.push(Revoked { what: what.clone(), asked, answered: None, span, until });
-        let awake = self.place_of(run).and_then(|place| self.cores[place].process.as_ref());
-        if awake.is_some_and(|core| core.asleep.is_none()) {
+        if self.is_awake(run) {
+            let key = self.ask_about(run, Asks::Revoke(place));
             self.feed_core(run, Input::Revoke(key, what, span));
         }
+    }
+
+    /// Whether a core hears what it is asked.
+    fn is_awake(&self, run: u64) -> bool {
+        let core = self.place_of(run).and_then(|place| self.cores[place].process.as_ref());
+        core.is_some_and(|core| core.asleep.is_none())
     }
 
     pub(super) fn answered(&mut self, key: QueryKey, answer: Result<Answer, QueryRefusal>) {
         let Some(asked) = self.operator.asked.remove(&key) else {
             return self.breach(Guarantee::G11, format!("question {} is answered twice", key.0));
         };
-        let Ok(answer) = answer else { return self.story.count("refused question") };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(refusal) => return self.judge_refused(&asked, refusal),
+        };
         match (asked.what, answer) {
             (Asks::Room(room), Answer::Room { members, regions, count, .. }) => {
                 self.story.count("read");
@@ -163,6 +174,31 @@ impl World {
             (Asks::Room(_) | Asks::Explain(_) | Asks::Evict(_) | Asks::Revoke(_), answer) => {
                 self.breach(Guarantee::G12, format!("question {} is answered by {answer:?}", key.0));
             }
+        }
+    }
+
+    /// A core that can work answers (G12): one that is told to go does not, nor do others on rough days.
+    fn judge_refused(&mut self, asked: &Asked, refusal: QueryRefusal) {
+        self.story.count("refused question");
+        let core = self.place_of(asked.run).and_then(|place| self.cores[place].process.as_ref());
+        if self.now() >= self.eye.rough_until && core.is_some_and(|core| !core.draining) {
+            let what = format!("on a calm day {:?} is answered by {refusal:?}", asked.what);
+            self.breach(Guarantee::G12, what);
+        }
+    }
+
+    /// Nobody waits for an answer of a core that runs.
+    pub(super) fn answers_at_rest(&mut self) {
+        let (now, cores) = (self.now(), &self.cores);
+        let runs = |run| cores.iter().filter_map(|slot| slot.process.as_ref()).any(|core| core.run == run);
+        let late = |asked: &&Asked| now.since(asked.at) > ANSWERS_WITHIN && runs(asked.run);
+        if let Some(asked) = self.operator.asked.values().find(late) {
+            let what = format!(
+                "{:?} was asked {} ms ago, and never answered",
+                asked.what,
+                now.since(asked.at).as_millis()
+            );
+            self.breach(Guarantee::G12, what);
         }
     }
 
@@ -203,6 +239,7 @@ impl World {
         if truth.touched >= asked || self.ledger.lost_data.is_some_and(|at| at >= asked) {
             return;
         }
+        self.story.count(Guarantee::G12.into());
         let about = format!("u{user} in r{room}");
         let record = explained.read.record.as_ref();
         if truth.stored != record.is_some() {

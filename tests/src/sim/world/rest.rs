@@ -1,5 +1,6 @@
 //! When nothing happens any more: everybody sees the same, and what is there; nothing is left over.
 
+use presence_core::store::{Command, Outcome};
 use presence_edge::hub::HubCounts;
 
 use super::World;
@@ -21,6 +22,7 @@ impl World {
             self.tab_at_rest(tab);
         }
         self.sizes_at_rest();
+        self.answers_at_rest();
     }
 
     /// All views of a room are equal: those of tabs by what they show, those of services by their digests.
@@ -43,6 +45,7 @@ impl World {
                 (tab, format!("{} (live: {})", said.join(", "), place.is_live()))
             })
             .collect();
+        self.looked_at(Guarantee::G9);
         for (tab, view) in views {
             match &first {
                 None => first = Some((tab, view)),
@@ -101,6 +104,10 @@ impl World {
             return;
         }
         let Some(row) = this.list[user].as_ref() else { return };
+        // Edges say again what was said within a ttl: a replica may have missed more.
+        if self.ledger.failed_over.is_some_and(|at| at > this.told.2 + self.timings.lease_ttl) {
+            return;
+        }
         if (row.status, row.said) != (Some(this.status), this.said) {
             let (room, status, said) = (this.room, this.status, this.said);
             let what = format!(
@@ -115,6 +122,7 @@ impl World {
     pub(super) fn look_at_sizes(&mut self) {
         let most = (self.tabs.len() * SOCKETS_OF_TAB_MAX) as u64;
         for place in 0..self.edges.len() {
+            self.looked_at(Guarantee::G11);
             let Some(edge) = self.edges[place].process.as_ref() else { continue };
             let HubCounts { connections, rooms, leases, .. } = edge.hub.counts();
             let rooms_most = self.names.rooms.len() as u64;
@@ -144,7 +152,25 @@ impl World {
             let what = format!(
                 "edges have {connections} connections of {tabs:?} tabs, and {leases} leases of {sessions} sessions"
             );
-            self.breach(Guarantee::G11, what);
+            return self.breach(Guarantee::G11, what);
         }
+        let stored = self.sessions_stored();
+        if stored != sessions {
+            self.breach(Guarantee::G11, format!("the store has {stored} sessions, and tabs have {sessions}"));
+        }
+    }
+
+    fn sessions_stored(&mut self) -> u64 {
+        let now = self.now();
+        let mut stored = 0;
+        for room in 0..self.names.rooms.len() {
+            let members =
+                Command::Members { roster: self.names.roster(room), users: self.names.users.clone() };
+            if let Some(Outcome::Members { members, .. }) = self.store.peek(members, now) {
+                let records = members.iter().filter_map(|member| member.record.as_ref());
+                stored += records.map(|record| record.sessions.len() as u64).sum::<u64>();
+            }
+        }
+        stored
     }
 }

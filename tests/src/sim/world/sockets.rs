@@ -103,6 +103,9 @@ impl World {
 
     fn hung_up(&mut self, connection: ConnectionId) {
         let Some((place, run, key)) = self.key_of(connection) else { return };
+        if self.is_mutant(Mutant::MissesHangUps) {
+            return;
+        }
         if let Some(socket) = self.sockets.get_mut(&connection) {
             socket.open_at_edge = false;
         }
@@ -143,6 +146,11 @@ impl World {
         let Some(socket) = self.sockets.get_mut(&connection) else { return };
         let way = (Node::Edge(place), Node::Tab(socket.tab));
         self.wires.send(&mut socket.down, way, Event::AtTab(connection, AtTab::Ping));
+        if self.is_mutant(Mutant::MissesSilence)
+            && let Some((place, run, key)) = self.key_of(connection)
+        {
+            self.feed_edge((place, run), Input::Heard(key));
+        }
     }
 
     pub(super) fn close_socket(&mut self, (place, key): (usize, ConnKey), code: CloseCode, why: &str) {

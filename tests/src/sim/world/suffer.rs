@@ -21,11 +21,14 @@ use crate::sim::place::Wish;
 
 /// How long after a fault everything may still be catching up.
 const RECOVERY: Duration = Duration::from_secs(10);
+/// Once the store is back, whoever looks may still come from the history before for so long.
+const EPOCHS_FALL_FOR: Duration = Duration::from_secs(60);
 
 impl World {
     pub(super) fn strike(&mut self, number: usize) {
         let fault = self.plan.faults[number].fault;
         self.note("fault", &fault.to_string());
+        self.story.count(fault.into());
         if !fault.is_everyday() {
             let until = self.now() + fault.span() + RECOVERY;
             self.eye.rough_until = self.eye.rough_until.max(until);
@@ -158,7 +161,8 @@ impl World {
     fn step_clock(&mut self, by_ms: i64) {
         let now = self.now();
         if by_ms < 0 {
-            self.let_epochs_fall();
+            let rooms: Vec<usize> = (0..self.names.rooms.len()).collect();
+            self.let_epochs_fall(&rooms);
         }
         self.store.step(by_ms, now);
         self.eye.clock_stepped(by_ms, (now, self.store.writes_at(now)));
@@ -168,16 +172,20 @@ impl World {
         }
     }
 
-    fn let_epochs_fall(&mut self) {
-        for place in self.tabs.iter_mut().flat_map(|tab| &mut tab.places) {
-            place.epochs_may_fall = true;
+    fn let_epochs_fall(&mut self, rooms: &[usize]) {
+        let until = self.store.back_at(self.now()) + EPOCHS_FALL_FOR;
+        let places = self.tabs.iter_mut().flat_map(|tab| &mut tab.places);
+        for place in places.filter(|place| rooms.contains(&place.room)) {
+            place.epochs_may_fall = until;
         }
     }
 
     fn upheave(&mut self, upheaval: Upheaval, ahead_ms: i64) {
         let now = self.now();
         self.store.suffer(upheaval, now);
-        self.let_epochs_fall();
+        if matches!(upheaval, Upheaval::FailOver(_)) {
+            self.ledger.failed_over = Some(now);
+        }
         self.step_clock(ahead_ms);
         let rooms: Vec<usize> = (0..self.names.rooms.len())
             .filter(|room| match upheaval {
@@ -185,6 +193,7 @@ impl World {
                 Upheaval::Restart | Upheaval::RestartEmpty | Upheaval::FailOver(_) => true,
             })
             .collect();
+        self.let_epochs_fall(&rooms);
         self.eye.note_return(&rooms, self.store.back_at(now));
         self.take_stock(&rooms);
         self.wake_tails();
@@ -239,22 +248,17 @@ impl World {
         if self.tabs_asleep[tab].is_some() || self.tabs[tab].away_until > self.wires.now {
             return;
         }
-        for place in 0..self.tabs[tab].places.len() {
+        for at in 0..self.tabs[tab].places.len() {
             let this = &mut self.tabs[tab];
             let status = [Status::Available, Status::Away, Status::Busy][this.chance.random_range(0..3)];
             let says_more = this.chance.random_bool(0.5);
-            let place = &mut this.places[place];
+            let place = &mut this.places[at];
             if place.only_watches {
                 continue;
             }
             place.status = status;
             place.said += u64::from(says_more);
-            let profile = place.profile();
-            let room = self.names.rooms[place.room].clone();
-            if place.joined {
-                let state = says_more.then_some(profile.state);
-                self.say(tab, ClientMessage::Update { room, status: Some(status), state }, None);
-            }
+            self.say_status(tab, at);
         }
     }
 

@@ -151,7 +151,7 @@ impl World {
         }
         let (number, token) = self.issue(tab, place);
         self.grant_frames(tab, place, number);
-        let message = self.tabs[tab].entry(place, token, &self.names);
+        let message = self.tabs[tab].entry(place, token, (&self.names, self.wires.now));
         self.say(tab, message, Some(number));
     }
 
@@ -285,11 +285,29 @@ impl World {
                     "joined",
                     &format!("tab{tab} in r{room} as {session} g{generation}, resumed: {resumed}"),
                 );
+                self.say_status(tab, place);
             }
             Some("token_expiring") => self.refresh(tab, place),
             Some("ended") => self.ended(tab, place, frame["reason"].as_str().unwrap_or_default()),
             Some("error") => self.failed(tab, place, frame),
             Some(_) | None => {}
+        }
+    }
+
+    /// Says what has changed since it was said last.
+    pub(super) fn say_status(&mut self, tab: usize, place: usize) {
+        let now = self.now();
+        let place = &mut self.tabs[tab].places[place];
+        let (status, said, _) = place.told;
+        if place.joined && (status, said) != (place.status, place.said) {
+            place.told = (place.status, place.said, now);
+            let state = (said != place.said).then(|| place.profile().state);
+            let message = ClientMessage::Update {
+                room: self.names.rooms[place.room].clone(),
+                status: Some(place.status),
+                state,
+            };
+            self.say(tab, message, None);
         }
     }
 
@@ -415,6 +433,7 @@ impl World {
     /// The tab closes its socket, without goodbye.
     pub(super) fn hang_up(&mut self, tab: usize) {
         let Some(connection) = self.tabs[tab].connection else { return };
+        self.part(connection, None);
         self.tabs[tab].disconnected();
         let Some(socket) = self.sockets.get_mut(&connection) else { return };
         socket.open_at_tab = false;

@@ -259,6 +259,7 @@ impl World {
     }
 
     fn judge_change(&mut self, who: Who, change: &Change) {
+        self.looked_at(Guarantee::G7);
         for transition in &change.transitions {
             match transition.kind {
                 TransitionKind::Joined => self.judge_joined(who, change, transition),
@@ -289,6 +290,7 @@ impl World {
 
     fn judge_joined(&mut self, who: Who, change: &Change, transition: &Transition) {
         let (now, (room, user)) = (self.now(), who);
+        self.looked_at(Guarantee::G6);
         let Transition { session, generation, connection, .. } = transition;
         let about = format!("u{user} in r{room} with {session} g{generation}");
         let owner = self.eye.owners.get(connection).map(|tab| self.tabs[*tab].user);
@@ -476,6 +478,7 @@ impl World {
         }
         let load = Command::Load { roster, after: None, count: usize::MAX / 2 };
         let Some(Outcome::Page { members, digest, .. }) = self.store.peek(load, now) else { return };
+        self.looked_at(Guarantee::G4);
         let whole = Digest::of_all(members.iter().map(|(member, _)| member));
         if whole != digest {
             self.breach(Guarantee::G5, format!("r{room} at {position} is not what its digest says"));
