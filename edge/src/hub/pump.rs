@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use presence_model::cursor::Cursor;
 use presence_model::fanout::Next;
-use presence_model::id::UserId;
+use presence_model::id::{RegionId, UserId};
 use presence_model::replica::{Freshness, Phase};
 use presence_model::view::{Sample, View, ViewRevision};
 use presence_model::watch::{Level, WatchRefusal};
@@ -12,7 +12,7 @@ use super::rooms::{Fresh, News, Room, RoomKey, Told};
 use super::table::{Show, Showing};
 use super::{ConnKey, Cx, Effect, Hub, Reconnects};
 use crate::limits::{SAMPLE_MAX, SEND_BYTES_MAX};
-use crate::protocol::Encoding;
+use crate::protocol::{Encoding, ServerMessage};
 
 /// What became of a look at a room.
 enum Look {
@@ -116,12 +116,14 @@ impl Hub {
     /// Adds what one room of a connection has to show.
     fn show_next(&mut self, key: ConnKey, place: usize, frames: &mut Vec<Bytes>, cx: &Cx<'_>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let encoding = conn.encoding;
+        let (encoding, told_unwell) = (conn.encoding, &mut conn.told_unwell);
         let Some(stay) = conn.stays.get_mut(place) else { return };
         let (here, asked) = (stay.room, stay.level);
         let Showing::Yes(show) = &mut stay.showing else { return };
         let Some((room, view)) = self.rooms.shown(here) else { return };
+        let before = frames.len();
         let revived = tell_freshness((room, view), show, encoding, frames);
+        *told_unwell |= frames.len() > before;
         let seen = match asked.unwrap_or(room.level()) {
             Level::Members => look((room, view), show, encoding, &mut self.counts.reconnects),
             Level::Count => look_at_number((room, view), show, encoding, &mut self.counts.reconnects),
@@ -143,6 +145,12 @@ impl Hub {
             }
         }
         frames.extend(revived);
+        if show.owes_live && show.receiver.is_shown() {
+            show.owes_live = false;
+            if let Some((room, view)) = self.rooms.shown(here) {
+                frames.extend(owed_live(room, view, encoding));
+            }
+        }
     }
 }
 
@@ -174,6 +182,22 @@ fn tell_freshness(
     show.fresh_seen = room.fresh_version;
     let live = live.into_iter().filter(|_| !is_new);
     live.map(|fresh| fresh.frame(&room.name, encoding)).collect()
+}
+
+/// Of the regions whose members are all in the list it was just shown, or of which nobody is.
+///
+/// Whoever was here before on the same connection may have been told that they are not live.
+fn owed_live(room: &Room, view: &View, encoding: Encoding) -> Vec<Bytes> {
+    let is_unwell = |region: &RegionId| {
+        let known = room.fresh.iter().find(|fresh| fresh.region == *region);
+        known.is_some_and(|fresh| fresh.freshness != Freshness::Live && !is_lost(view, fresh))
+    };
+    let live = view.regions().map(|(region, _)| region).filter(|region| !is_unwell(region));
+    let tell = |region: &RegionId| {
+        let (room, region) = (room.name.clone(), region.clone());
+        encoding.message(&ServerMessage::Freshness { room, region, freshness: Freshness::Live })
+    };
+    live.map(tell).collect()
 }
 
 fn is_lost(view: &View, fresh: &Fresh) -> bool {

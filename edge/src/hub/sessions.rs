@@ -7,7 +7,7 @@ use std::time::Duration;
 use presence_model::claim::{Action, Claims, TokenRefusal, judge_time};
 use presence_model::id::{ConnectionId, RoomId};
 use presence_model::link::Token;
-use presence_model::profile::{State, Status};
+use presence_model::profile::{Profile, State, Status};
 use presence_model::reason::{LeaveReason, ReleaseReason, RemovalReason};
 use presence_model::record::TokenRef;
 use presence_model::time::{Mono, StoreTime};
@@ -66,6 +66,7 @@ impl Hub {
             writing: false,
             dirty: false,
             turn: 0,
+            told_unwell: false,
             joins: Default::default(),
             talk: Default::default(),
             flood: Default::default(),
@@ -173,16 +174,27 @@ impl Hub {
     ) {
         let room = self.rooms.find(name);
         let conn = self.conns.get_mut(key);
-        let Some((room, session)) = room.and_then(|room| Some((room, conn?.session_mut(room)?))) else {
+        let found = room.and_then(|room| {
+            let stay = conn?.stay_mut(room)?;
+            Some((room, &stay.user, stay.session.as_deref_mut()?))
+        });
+        let Some((room, user, session)) = found else {
             return self.refuse(key, (Some(name.clone()), ErrorCode::NotJoined.into()), "not joined", cx);
         };
-        if let Some(status) = status.filter(|status| *status != session.profile.status) {
-            session.profile.status = status;
-            session.unsaid.status = true;
+        // A store may have lost what was said long ago: whoever is shown otherwise may say it once more.
+        let shown = self.rooms.shown(room).and_then(|(_, view)| view.get(user));
+        let is_news = |profile: &Profile| {
+            status.is_some_and(|status| status != profile.status)
+                || state.as_ref().is_some_and(|state| *state != profile.state)
+        };
+        let as_shown = shown.map(|member| Profile { status: member.status, state: member.state });
+        if is_news(&session.profile) || as_shown.as_ref().is_some_and(is_news) {
+            session.unsaid.status |= status.is_some();
+            session.unsaid.state |= state.is_some();
         }
-        if let Some(state) = state.filter(|state| *state != session.profile.state) {
+        session.profile.status = status.unwrap_or(session.profile.status);
+        if let Some(state) = state {
             session.profile.state = state;
-            session.unsaid.state = true;
         }
         self.say_update(key, room, cx);
     }

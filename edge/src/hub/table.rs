@@ -47,6 +47,8 @@ pub(super) struct Conn {
     pub(super) dirty: bool,
     /// Whose turn it is to be shown something first.
     pub(super) turn: u8,
+    /// Was told of a region that is not live: it holds to that until it is told otherwise.
+    pub(super) told_unwell: bool,
     pub(super) joins: Gate,
     pub(super) talk: Gate,
     pub(super) flood: Gate,
@@ -88,16 +90,20 @@ pub(super) struct Show {
     pub(super) catching_up: bool,
     /// Said where it had been, and was not answered yet.
     pub(super) returns: bool,
+    /// Its connection was told of regions that are not live, perhaps of this room when it was here before: once it has
+    /// the list, it is told which are.
+    pub(super) owes_live: bool,
 }
 
 impl Show {
-    pub(super) fn new(since: Since, place: u32) -> Self {
+    pub(super) fn new(since: Since, place: u32, owes_live: bool) -> Self {
         let returns = since != Since::Nowhere;
         let cursor: Option<Cursor> = match since {
             Since::Cursor(cursor) => Some(cursor),
             Since::Nowhere | Since::Unreadable => None,
         };
-        Self { receiver: Receiver::new(cursor), place, fresh_seen: 0, catching_up: false, returns }
+        let receiver = Receiver::new(cursor);
+        Self { receiver, place, fresh_seen: 0, catching_up: false, returns, owes_live }
     }
 }
 
@@ -295,6 +301,7 @@ mod tests {
             writing: false,
             dirty: false,
             turn: 0,
+            told_unwell: false,
             joins: Gate::default(),
             talk: Gate::default(),
             flood: Gate::default(),

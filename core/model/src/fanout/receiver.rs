@@ -174,6 +174,12 @@ impl Receiver {
         }
     }
 
+    /// Whether it has a whole list, or a number.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.at().is_some() || self.counted().is_some()
+    }
+
     /// The revision it is at: it has been sent all of it, or of one that shows the same.
     #[must_use]
     pub fn at(&self) -> Option<ViewRevision> {

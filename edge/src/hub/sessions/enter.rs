@@ -282,8 +282,11 @@ impl Hub {
             Since::Nowhere | Since::Unreadable => None,
         };
         let place = self.rooms.watch(room, key.index, cursor, now);
-        if let Some(stay) = self.conns.get_mut(key).and_then(|conn| conn.stay_mut(room)) {
-            stay.showing = Showing::Yes(Show::new(since, place));
+        if let Some(conn) = self.conns.get_mut(key) {
+            let owes_live = conn.told_unwell;
+            if let Some(stay) = conn.stay_mut(room) {
+                stay.showing = Showing::Yes(Show::new(since, place, owes_live));
+            }
         }
         self.touch(key);
     }
@@ -296,7 +299,7 @@ impl Hub {
         });
         match &mut stay.showing {
             Showing::Yes(show) => {
-                *show = Show { fresh_seen: show.fresh_seen, ..Show::new(since, show.place) }
+                *show = Show { fresh_seen: show.fresh_seen, ..Show::new(since, show.place, show.owes_live) }
             }
             Showing::No if joined => return self.show(key, room, since, now),
             showing @ (Showing::No | Showing::Later(_)) => *showing = Showing::Later(since),

@@ -281,6 +281,30 @@ fn updates_are_said_one_at_a_time_and_only_if_something_is_new() {
     assert_eq!(world.frames(key)[0]["code"], "not_joined");
 }
 
+/// A store that failed over may have lost what was said long ago. Whoever sees that says it again, and is not told apart
+/// from one who repeats what everybody knows.
+#[test]
+fn what_is_shown_otherwise_may_be_said_again() {
+    let mut world = World::linked();
+    let key = world.join("ann", "r", 1);
+    world.snapshot("r", &["ann"]);
+    let said = |world: &mut World, text: &str| {
+        world.up.clear();
+        world.say(key, "ann", &format!(r#"{{"t":"update","room":"r",{text}}}"#));
+        let Some(LinkUp::Update { request, status, state, .. }) = world.up.pop() else { return None };
+        world.down(LinkDown::Done { request, outcome: Ok(None) });
+        Some((status, state.is_some()))
+    };
+    assert_eq!(said(&mut world, r#""status":"available","state":{}"#), None, "as it is shown");
+    let first = said(&mut world, r#""status":"away","state":{"a":1}"#);
+    assert_eq!(first, Some((Some(Status::Away), true)));
+    // The store has lost it: the list says what was before.
+    assert_eq!(said(&mut world, r#""status":"away""#), Some((Some(Status::Away), false)));
+    assert_eq!(said(&mut world, r#""state":{"a":1}"#), Some((None, true)));
+    let both = said(&mut world, r#""status":"away","state":{"a":2}"#);
+    assert_eq!(both, Some((Some(Status::Away), true)), "all that is named, also what is not new");
+}
+
 #[test]
 fn an_update_for_a_lease_that_is_not_current_brings_the_session_back() {
     let mut world = World::linked();

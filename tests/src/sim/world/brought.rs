@@ -63,7 +63,8 @@ impl World {
         self.brought.stays = stays;
     }
 
-    fn note_brought(&mut self, tab: usize) {
+    /// Notes by whom a tab stands now.
+    pub(super) fn note_brought(&mut self, tab: usize) {
         let now = self.now();
         let this = &self.tabs[tab];
         for place in this.places.iter().filter(|place| !place.only_watches) {

@@ -74,12 +74,13 @@ impl Eye {
 }
 
 impl World {
-    /// What rests on a revoked token carries nobody any more.
+    /// What rests on a revoked token carries nobody any more. What was over again before cores could hear of it in the
+    /// middle of faults has ended nothing.
     pub(super) fn cut_revoked_short(&mut self) {
         let (now, store_time) = (self.now(), self.store_time());
         let (eye, users) = (&self.eye, &self.names.users);
         for held in self.ledger.leases.values_mut() {
-            if eye.must_be_over(&users[held.who.1], &held.rests_on, Duration::ZERO, now) {
+            if eye.must_be_over(&users[held.who.1], &held.rests_on, eye.slack(now), now) {
                 held.token_ends = held.token_ends.min(store_time);
             }
         }

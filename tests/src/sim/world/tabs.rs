@@ -120,8 +120,12 @@ impl World {
         let Some(connection) = self.tabs[tab].connection else { return };
         let Some(socket) = self.sockets.get_mut(&connection) else { return };
         let way = (Node::Tab(tab), Node::Edge(socket.edge));
+        let joins = matches!(message, ClientMessage::Join(_));
         let what = AtEdge::Say(Box::new(message), token);
         self.wires.send(&mut socket.up, way, Event::AtEdge(connection, what));
+        if joins {
+            self.note_brought(tab);
+        }
     }
 
     /// A token of the tab's user for the room of a place, as its issuer gives it.
