@@ -181,20 +181,15 @@ impl Hub {
         let Some((room, user, session)) = found else {
             return self.refuse(key, (Some(name.clone()), ErrorCode::NotJoined.into()), "not joined", cx);
         };
-        // A store may have lost what was said long ago: whoever is shown otherwise may say it once more.
+        let before = session.profile.clone();
+        session.profile.status = status.unwrap_or(before.status);
+        session.profile.state = state.unwrap_or_else(|| before.state.clone());
+        // A store may have lost what was said long ago: whatever is shown otherwise is said once more.
         let shown = self.rooms.shown(room).and_then(|(_, view)| view.get(user));
-        let is_news = |profile: &Profile| {
-            status.is_some_and(|status| status != profile.status)
-                || state.as_ref().is_some_and(|state| *state != profile.state)
-        };
-        let as_shown = shown.map(|member| Profile { status: member.status, state: member.state });
-        if is_news(&session.profile) || as_shown.as_ref().is_some_and(is_news) {
-            session.unsaid.status |= status.is_some();
-            session.unsaid.state |= state.is_some();
-        }
-        session.profile.status = status.unwrap_or(session.profile.status);
-        if let Some(state) = state {
-            session.profile.state = state;
+        let shown = shown.map(|member| Profile { status: member.status, state: member.state });
+        for known in [Some(before), shown].into_iter().flatten() {
+            session.unsaid.status |= session.profile.status != known.status;
+            session.unsaid.state |= session.profile.state != known.state;
         }
         self.say_update(key, room, cx);
     }

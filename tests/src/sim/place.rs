@@ -79,6 +79,8 @@ pub(super) struct Place {
     pub(super) joined: bool,
     /// It was left over this connection: what was under way still comes.
     pub(super) left: bool,
+    /// Its token has ended: until then it may be out of the room.
+    pub(super) late_until: Mono,
     /// Raised with each entry and refusal: of what was planned before only the newest counts.
     pub(super) turn: u64,
     pub(super) list: Vec<Option<Row>>,
@@ -109,6 +111,7 @@ impl Place {
             told: (Status::Available, 0, Mono::default()),
             joined: false,
             left: false,
+            late_until: Mono::default(),
             turn: 0,
             list: vec![None; users],
             unconfirmed: BTreeSet::new(),

@@ -299,10 +299,13 @@ fn what_is_shown_otherwise_may_be_said_again() {
     let first = said(&mut world, r#""status":"away","state":{"a":1}"#);
     assert_eq!(first, Some((Some(Status::Away), true)));
     // The store has lost it: the list says what was before.
-    assert_eq!(said(&mut world, r#""status":"away""#), Some((Some(Status::Away), false)));
-    assert_eq!(said(&mut world, r#""state":{"a":1}"#), Some((None, true)));
-    let both = said(&mut world, r#""status":"away","state":{"a":2}"#);
-    assert_eq!(both, Some((Some(Status::Away), true)), "all that is named, also what is not new");
+    for named in [r#""status":"away""#, r#""state":{"a":1}"#] {
+        assert_eq!(said(&mut world, named), Some((Some(Status::Away), true)), "all that is shown otherwise");
+    }
+    let back = said(&mut world, r#""status":"available""#);
+    assert_eq!(back, Some((Some(Status::Available), true)));
+    assert_eq!(said(&mut world, r#""status":"available","state":{}"#), Some((None, true)));
+    assert_eq!(said(&mut world, r#""status":"available","state":{}"#), None, "as it is shown");
 }
 
 #[test]

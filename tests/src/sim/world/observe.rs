@@ -44,6 +44,8 @@ pub(super) struct Eye {
     came_back: Vec<Option<Mono>>,
     /// When the store's clock stepped last.
     pub(super) stepped: Option<Mono>,
+    /// When the store came back that was away while its clock was set back: by that clock it was away for less.
+    shortened: Option<Mono>,
     /// Since when nobody can sweep.
     unswept: Option<Mono>,
     /// When the store's clock was set to another time last, whoever knows.
@@ -76,6 +78,7 @@ impl Eye {
             held_at: vec![Mono::default(); shape.rooms],
             came_back: vec![None; shape.rooms],
             stepped: None,
+            shortened: None,
             unswept: None,
             set_at: None,
             writeless: Vec::new(),
@@ -118,9 +121,9 @@ impl Eye {
         }
     }
 
-    /// When what a room is stored in came back last.
+    /// When what a room is stored in came back last, if its clock shows that it was away.
     pub(super) fn came_back(&self, room: usize) -> Option<Mono> {
-        self.came_back[room]
+        self.came_back[room].filter(|back| self.shortened.is_none_or(|shortened| shortened < *back))
     }
 
     /// What is not back yet comes back then.
@@ -131,12 +134,18 @@ impl Eye {
         if let Some(stepped) = self.stepped.as_mut().filter(|stepped| **stepped > now) {
             *stepped = writes_at;
         }
+        if let Some(shortened) = self.shortened.as_mut().filter(|shortened| **shortened > now) {
+            *shortened = back_at;
+        }
     }
 
-    pub(super) fn clock_stepped(&mut self, by_ms: i64, (now, back_at): (Mono, Mono)) {
+    pub(super) fn clock_stepped(&mut self, by_ms: i64, now: Mono, (back_at, writes_at): (Mono, Mono)) {
+        if by_ms < 0 && back_at > now {
+            self.shortened = Some(back_at);
+        }
         if by_ms.unsigned_abs() > millis(presence_model::hold::CLOCK_STEP_MAX) {
             self.set_at = Some(now);
-            self.stepped = Some(back_at);
+            self.stepped = Some(writes_at);
         } else if by_ms > 0 {
             let known = if self.slack.0 > now { self.slack.1 } else { Duration::ZERO };
             self.slack = (now + Duration::from_secs(60), known + Duration::from_millis(by_ms.unsigned_abs()));
@@ -257,6 +266,9 @@ impl World {
         if now.since(since) > longest && !self.is_hidden_by_a_step(since) {
             let rooms: Vec<usize> = (0..self.names.rooms.len()).collect();
             self.eye.note_return(&rooms, now);
+            if self.eye.shortened.is_some_and(|shortened| shortened >= since) {
+                self.eye.shortened = Some(now);
+            }
         }
     }
 

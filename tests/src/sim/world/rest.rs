@@ -5,7 +5,7 @@ use presence_edge::hub::HubCounts;
 
 use super::World;
 use crate::sim::guarantee::Guarantee;
-use crate::sim::place::Wish;
+use crate::sim::place::{Place, Wish};
 
 /// Connections of one tab that an edge may still have, one after the other given up in silence.
 const SOCKETS_OF_TAB_MAX: usize = 8;
@@ -32,7 +32,9 @@ impl World {
             .tabs
             .iter()
             .flat_map(|tab| tab.places.iter().map(|place| (tab.number, place)))
-            .filter(|(tab, place)| place.room == room && place.wish == Wish::In && !self.is_kept_out(*tab))
+            .filter(|(tab, place)| {
+                place.room == room && place.wish == Wish::In && !self.is_kept_out(*tab, place)
+            })
             .map(|(tab, place)| {
                 let rows =
                     place.list.iter().enumerate().filter_map(|(user, row)| Some((user, row.as_ref()?)));
@@ -71,18 +73,19 @@ impl World {
         }
     }
 
-    /// Whether the user of a tab may still be kept out by an operator.
-    fn is_kept_out(&self, tab: usize) -> bool {
-        self.eye.may_be_kept_out(&self.names.users[self.tabs[tab].user], self.store_time())
+    /// Whether a tab may be out of a room: put out by an operator, or since its token has just ended.
+    fn is_kept_out(&self, tab: usize, place: &Place) -> bool {
+        let is_late = place.late_until > self.now();
+        is_late || self.eye.may_be_kept_out(&self.names.users[self.tabs[tab].user], self.store_time())
     }
 
     /// Who wants in is in, and shown to itself.
     fn tab_at_rest(&mut self, tab: usize) {
-        if self.is_kept_out(tab) {
-            return;
-        }
         for place in 0..self.tabs[tab].places.len() {
             let this = &self.tabs[tab].places[place];
+            if self.is_kept_out(tab, this) {
+                continue;
+            }
             let user = self.tabs[tab].user;
             let shown = this.only_watches || this.list[user].is_some();
             if this.wish == Wish::In && (!this.is_live() || !shown || !(this.joined || this.only_watches)) {
@@ -145,7 +148,7 @@ impl World {
             .tabs
             .iter()
             .filter(|tab| tab.connection.is_some())
-            .partition(|tab| self.is_kept_out(tab.number));
+            .partition(|tab| tab.places.iter().any(|place| self.is_kept_out(tab.number, place)));
         // Who is kept out tries again and again, and may have a connection just now.
         let tabs = standing.len() as u64..=(standing.len() + trying.len()) as u64;
         if !tabs.contains(&connections) || leases != sessions {

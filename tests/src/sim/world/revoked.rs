@@ -14,7 +14,7 @@ use crate::sim::tab::BACKOFF_MAX;
 /// Within what a revocation is in force everywhere on calm days.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 /// Whoever was kept out tries again within this.
-const BACK_WITHIN: Duration = BACKOFF_MAX.saturating_add(Duration::from_secs(5));
+pub(super) const BACK_WITHIN: Duration = BACKOFF_MAX.saturating_add(Duration::from_secs(5));
 /// A core learns of a step with the next answer; until then it tells until when something is revoked by the clock before.
 const STEP_KNOWN: Duration = Duration::from_secs(3);
 
@@ -80,7 +80,7 @@ impl World {
         let (now, store_time) = (self.now(), self.store_time());
         let (eye, users) = (&self.eye, &self.names.users);
         for held in self.ledger.leases.values_mut() {
-            if eye.must_be_over(&users[held.who.1], &held.rests_on, eye.slack(now), now) {
+            if eye.must_be_over(&users[held.who.1], &held.rests_on, eye.bound(now), now) {
                 held.token_ends = held.token_ends.min(store_time);
             }
         }

@@ -165,7 +165,7 @@ impl World {
             self.let_epochs_fall(&rooms);
         }
         self.store.step(by_ms, now);
-        self.eye.clock_stepped(by_ms, (now, self.store.writes_at(now)));
+        self.eye.clock_stepped(by_ms, now, (self.store.back_at(now), self.store.writes_at(now)));
         let by = Duration::from_millis(u64::try_from(by_ms).unwrap_or(0));
         if by <= CLOCK_STEP_MAX {
             self.ledger.hasten_forgotten(by);

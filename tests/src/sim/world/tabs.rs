@@ -11,6 +11,7 @@ use presence_model::time::{Mono, StoreTime, millis};
 use rand::RngExt as _;
 use serde_json::Value;
 
+use super::revoked::BACK_WITHIN;
 use super::{AtEdge, AtTab, Event, OfTab, World};
 use crate::sim::agenda::Pipe;
 use crate::sim::chance::Chance;
@@ -352,6 +353,7 @@ impl World {
             }
             "token_expired" => {
                 let delay = self.tabs[tab].backoff(self.timings.reconnect_within);
+                self.tabs[tab].places[place].late_until = self.now() + BACK_WITHIN;
                 self.enter_after(tab, place, delay);
             }
             _ => self.stay_out(tab, place, PUT_OUT_FOR),
