@@ -151,7 +151,7 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "edge.trustedProxies = []: name the proxies that are believed, as edge.clientAddress is %s; example: 10.0.0.0/8" $edge.clientAddress)) -}}
 {{- end -}}
 {{- range $edge.trustedProxies -}}
-{{- include "presence.mustBe" (dict "told" $told "path" "edge.trustedProxies" "value" . "form" `^[0-9a-fA-F:.]+(/[0-9]{1,3})?$` "rule" "an address, or a network such as 10.0.0.0/8") -}}
+{{- include "presence.formed" (dict "told" $told "kind" "proxy" "path" "edge.trustedProxies" "value" .) -}}
 {{- end -}}
 {{- range $edge.origins -}}
 {{- include "presence.mustBe" (dict "told" $told "path" "edge.origins" "value" . "form" `^(\*|[a-z][a-z0-9+.-]*://[^/ A-Z*@]+)$` "rule" "the origin of a page: scheme://host, small letters, a port only if it is not the scheme's own; or * for all") -}}

@@ -31,6 +31,13 @@ app.kubernetes.io/component: {{ . }}
 {{- merge $own .root.Values.commonLabels | toYaml -}}
 {{- end -}}
 
+{{/* The annotations of an object: its own, and those of everything. */}}
+{{- define "presence.annotations" -}}
+{{- with merge (dict) (default dict .own) .root.Values.commonAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
 {{- define "presence.serviceAccount" -}}
 {{- if .Values.serviceAccount.name }}{{ .Values.serviceAccount.name }}
 {{- else if .Values.serviceAccount.create }}{{ include "presence.fullname" . }}

@@ -89,6 +89,7 @@ kind: Deployment
 metadata:
   name: {{ $full }}-{{ $component }}
   labels: {{- include "presence.labels" . | nindent 4 }}
+{{- include "presence.annotations" (dict "root" .root) }}
 spec:
 {{- if not $scaled }}
   replicas: {{ $own.replicas }}
