@@ -45,6 +45,8 @@ struct ShardSweep {
     epoch: Option<Epoch>,
     /// The highest epoch that a watcher has been at, if that is above all that turns told.
     told: Option<Epoch>,
+    /// The highest that a watcher named while the store's clock was unknown: judged by the next turn.
+    unjudged: Option<Epoch>,
     hold: Option<HoldState>,
     /// Start of the last finished sweep, of whichever core.
     swept: Option<StoreTime>,
@@ -134,13 +136,25 @@ impl Sweep {
     }
 
     /// A watcher has been at this epoch. If it is above that of the store, the store has lost its data and its
-    /// clock went back: the next turn mints one above both.
-    pub(super) fn told(&mut self, shard: Shard, epoch: Epoch, (store_now, now): (StoreTime, Mono)) {
+    /// clock went back: the next turn mints one above both. While the store's clock is unknown, a turn judges that.
+    pub(super) fn told(&mut self, shard: Shard, epoch: Epoch, (store_now, now): (Option<StoreTime>, Mono)) {
         let Some(state) = self.shards.get_mut(&shard) else { return };
+        let Some(store_now) = store_now else {
+            state.unjudged = state.unjudged.max(Some(epoch));
+            return;
+        };
         let believed = epoch.minted_ms <= (store_now + EPOCH_AHEAD_MAX).0;
-        if believed && state.epoch.max(state.told).is_some_and(|known| known < epoch) {
+        if believed && state.epoch.max(state.told).is_none_or(|known| known < epoch) {
             state.told = Some(epoch);
             state.next = now;
+        }
+    }
+
+    /// Judges what watchers named while the store's clock was unknown.
+    fn judge_named(&mut self, shard: Shard, (store_now, now): (StoreTime, Mono)) {
+        let unjudged = self.shards.get_mut(&shard).and_then(|state| state.unjudged.take());
+        if let Some(epoch) = unjudged {
+            self.told(shard, epoch, (Some(store_now), now));
         }
     }
 
@@ -261,6 +275,7 @@ impl Driver {
         state.finished = None;
         state.swept = turn.swept;
         self.note_hold(shard, &turn);
+        self.sweep.judge_named(shard, (turn.now, self.now));
         if turn.mine && !given_up {
             self.end_due(shard, turn);
         }

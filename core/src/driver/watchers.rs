@@ -144,9 +144,8 @@ impl Driver {
             let Some(at) = open.cursor.as_ref().and_then(|cursor| cursor.seen(region)) else { continue };
             let roster = Roster { region: region.clone(), room: open.room.clone() };
             let shard = self.shard(&roster);
-            if let Some(store_now) = self.clock.estimate(shard, self.now) {
-                self.sweep.told(shard, at.epoch, (store_now, self.now));
-            }
+            let store_now = self.clock.estimate(shard, self.now);
+            self.sweep.told(shard, at.epoch, (store_now, self.now));
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Core {
     pub(super) run: u64,
     /// When its clock started.
     pub(super) started: Mono,
+    /// When the store told it something first: since then it knows that clock.
+    pub(super) heard_at: Option<Mono>,
     /// The wake-up that counts.
     pub(super) wake: Option<Mono>,
     /// What has come while it stands still.

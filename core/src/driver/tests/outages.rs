@@ -246,6 +246,11 @@ fn a_store_that_is_always_slow_is_swept_all_the_same() {
 /// A store that lost its data and whose clock went back, at a core that knows nothing of before: what a
 /// watcher that was here before has of it. The epoch that the watcher names was minted so far ahead of now.
 fn after_a_loss_with_the_clock_behind(named_ahead_ms: Option<u64>) -> (Position, Position, Vec<String>) {
+    after_a_loss_named(named_ahead_ms, true)
+}
+
+/// The same; the watcher names where it was before the core has heard the store, or after.
+fn after_a_loss_named(named_ahead_ms: Option<u64>, heard: bool) -> (Position, Position, Vec<String>) {
     let mut world = World::new();
     let edge = world.edge(0);
     let watch = world.watch(0, 1);
@@ -256,6 +261,9 @@ fn after_a_loss_with_the_clock_behind(named_ahead_ms: Option<u64>) -> (Position,
     world.skew_ms = -60_000;
     let now = world.store_now();
     world.store.suffer(Upheaval::RestartEmpty, now);
+    if !heard {
+        (world.faults.hold_back, world.faults.hold_reads) = (Some(1), true);
+    }
     let core = world.start_core();
     world.run(secs(2));
     let mut before = had.position().unwrap();
@@ -267,6 +275,10 @@ fn after_a_loss_with_the_clock_behind(named_ahead_ms: Option<u64>) -> (Position,
         world.resume(core, 2, had);
     }
     world.run(secs(2));
+    if !heard {
+        world.let_go();
+        world.run(secs(2));
+    }
     let other = world.edge(core);
     world.join(other, "bob", 1);
     world.run(secs(1));
@@ -279,6 +291,16 @@ fn a_store_that_lost_its_data_and_its_time_is_taken_above_where_watchers_have_be
     let (before, after, saw) = after_a_loss_with_the_clock_behind(None);
     assert!(after.epoch > before.epoch, "{before} then {after}");
     assert_eq!(saw, ["+bob"], "and is not dropped as old: Ann, who is unconfirmed, stays while it is held");
+}
+
+#[test]
+fn what_a_watcher_names_before_the_store_is_heard_is_judged_once_it_is() {
+    let (before, after, saw) = after_a_loss_named(None, false);
+    assert!(after.epoch > before.epoch, "{before} then {after}");
+    assert_eq!(saw, ["+bob"]);
+    let day = presence_model::time::millis(EPOCH_AHEAD_MAX);
+    let (named, after, _) = after_a_loss_named(Some(day + 60_000), false);
+    assert!(after.epoch <= named.epoch, "no clock can have minted that");
 }
 
 #[test]

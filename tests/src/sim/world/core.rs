@@ -42,6 +42,7 @@ impl World {
             driver,
             run,
             started,
+            heard_at: None,
             wake: None,
             asleep: None,
             outbox: None,

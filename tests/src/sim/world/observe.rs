@@ -44,6 +44,8 @@ pub(super) struct Eye {
     came_back: Vec<Option<Mono>>,
     /// When the store's clock stepped last.
     pub(super) stepped: Option<Mono>,
+    /// Until then leases may last for longer than cores can know, by a step of the clock that none of them has seen.
+    hidden_until: Mono,
     /// When the store came back that was away while its clock was set back: by that clock it was away for less.
     shortened: Option<Mono>,
     /// Since when nobody can sweep.
@@ -78,6 +80,7 @@ impl Eye {
             held_at: vec![Mono::default(); shape.rooms],
             came_back: vec![None; shape.rooms],
             stepped: None,
+            hidden_until: Mono::default(),
             shortened: None,
             unswept: None,
             set_at: None,
@@ -179,7 +182,7 @@ impl Eye {
 
     /// Whether the room was held at that time or since.
     pub(super) fn was_held(&self, room: usize, since: Mono) -> bool {
-        self.held_at[room] >= since
+        self.held_at[room].max(self.hidden_until) >= since
     }
 
     /// The tokens that were shown on a connection for a room.
@@ -263,7 +266,9 @@ impl World {
         let now = self.now();
         let Some(since) = self.eye.unswept.take() else { return };
         let longest = self.timings.lease_ttl / 3 + self.timings.takeover() + Duration::from_secs(1);
-        if now.since(since) > longest && !self.is_hidden_by_a_step(since) {
+        if self.is_hidden_by_a_step(since) {
+            self.eye.hidden_until = now + self.timings.lease_ttl;
+        } else if now.since(since) > longest {
             let rooms: Vec<usize> = (0..self.names.rooms.len()).collect();
             self.eye.note_return(&rooms, now);
             if self.eye.shortened.is_some_and(|shortened| shortened >= since) {
@@ -272,13 +277,13 @@ impl World {
         }
     }
 
-    /// Whether the clock was set to another time since then, and all cores that run have started after that: by the only clock
+    /// Whether the clock was set to another time since then, and all cores that run have heard of the store after that only: by the only clock
     /// they know, somebody may just have swept.
     fn is_hidden_by_a_step(&self, since: Mono) -> bool {
         let Some(set_at) = self.eye.set_at.filter(|at| *at >= since) else { return false };
         let awake = self.cores.iter().filter_map(|slot| slot.process.as_ref());
         let mut awake = awake.filter(|core| core.asleep.is_none());
-        awake.all(|core| core.started >= set_at)
+        awake.all(|core| core.heard_at.is_none_or(|heard| heard >= set_at))
     }
 
     fn look_at_holds(&mut self) {

@@ -266,6 +266,12 @@ impl World {
     }
 
     pub(super) fn store_reply(&mut self, run: u64, op: StoreOp, reply: Box<Result<Outcome, StoreFault>>) {
+        let now = self.now();
+        if let Some(place) = self.place_of(run).filter(|_| reply.is_ok())
+            && let Some(core) = self.cores[place].process.as_mut()
+        {
+            core.heard_at.get_or_insert(now);
+        }
         self.feed_core(run, Input::Store(op, reply));
     }
 }
