@@ -5,6 +5,7 @@ pub(super) mod cores;
 use presence_client::watch::ReconnectCause;
 use presence_model::backoff::Backoff;
 use presence_model::class::RoomTimings;
+use presence_model::hold::CLOCK_STEP_MAX;
 use presence_model::id::LinkNumber;
 use presence_model::lease::LeaseId;
 use presence_model::link::{Hello, LinkDown, LinkUp, Welcome};
@@ -238,7 +239,7 @@ impl Hub {
         match down {
             LinkDown::Welcome(welcome) => self.welcomed(&welcome, cx),
             LinkDown::Beat { sequence: _, store_time, store_reachable } => {
-                self.link.told = Some((store_time, cx.now));
+                self.clock_told(store_time, cx.now);
                 self.beat_heard(store_reachable, cx);
             }
             LinkDown::Joined { request, outcome } => self.join_answered(request, outcome, cx),
@@ -270,12 +271,23 @@ impl Hub {
         }
     }
 
+    /// The store's clock: tokens end by it, sooner than was thought if it was set ahead.
+    fn clock_told(&mut self, store_time: StoreTime, now: Mono) {
+        let before = self.link.store_time(now);
+        self.link.told = Some((store_time, now));
+        if before.is_none_or(|before| store_time > before + CLOCK_STEP_MAX) {
+            for key in self.conns.keys() {
+                self.arm(key);
+            }
+        }
+    }
+
     fn welcomed(&mut self, welcome: &Welcome, cx: &mut Cx<'_>) {
         if !matches!(self.link.state, State::Opening { .. }) {
             return;
         }
         self.take_timings(welcome);
-        self.link.told = Some((welcome.store_time, cx.now));
+        self.clock_told(welcome.store_time, cx.now);
         self.link.state = State::Up { since: cx.now, heard: cx.now, beat: cx.now, sequence: 1 };
         self.link.cores.set_timings(backoff(&self.timings), self.timings.heartbeat);
         // The watch belongs to the core the link goes to.

@@ -41,6 +41,24 @@ fn a_token_is_replaced_in_place_by_one_of_the_same_subject_only() {
     assert_eq!(world.closed(key), None);
 }
 
+/// The time until its next ping is no reprieve.
+#[test]
+fn a_store_clock_that_is_set_ahead_ends_tokens_at_once() {
+    let mut world = World::linked();
+    let keys = ["ann", "bob"].map(|user| {
+        let key = world.accept();
+        let seconds = if user == "ann" { 120 } else { 1_000 };
+        world.say_until(key, user, r#"{"t":"watch","room":"r","token":"t"}"#, seconds * 1_000);
+        world.drain_frames(key);
+        key
+    });
+    let store_time = world.store_time() + Duration::from_secs(300);
+    world.down(LinkDown::Beat { sequence: 0, store_time, store_reachable: true });
+    world.pass_ms(50);
+    assert_eq!(world.frames(keys[0])[0]["reason"], "token_expired");
+    assert!(world.frames(keys[1]).is_empty());
+}
+
 #[test]
 fn watching_ends_with_its_token() {
     let mut world = World::linked();

@@ -28,6 +28,8 @@ const PROPAGATION: Duration = Duration::from_secs(1);
 pub(super) const PROPAGATION_ROUGH: Duration = Duration::from_secs(9);
 /// A store that takes no writes for so long is known to by every core.
 const STALE_SURELY: Duration = Duration::from_secs(6);
+/// A store that takes writes is asked for something by a core within this.
+const ASKED_WITHIN: Duration = Duration::from_secs(1);
 /// After the end of its token an edge may show a room for so long.
 const TOKEN_SLACK: Duration = Duration::from_secs(3);
 
@@ -134,8 +136,9 @@ impl Eye {
         for back in self.came_back.iter_mut().flatten().filter(|back| **back > now) {
             *back = back_at;
         }
-        if let Some(stepped) = self.stepped.as_mut().filter(|stepped| **stepped > now) {
-            *stepped = writes_at;
+        // In a shorter moment no core may have asked.
+        if let Some(stepped) = self.stepped.as_mut().filter(|stepped| **stepped + ASKED_WITHIN > now) {
+            *stepped = writes_at.max(*stepped);
         }
         if let Some(shortened) = self.shortened.as_mut().filter(|shortened| **shortened > now) {
             *shortened = back_at;

@@ -373,7 +373,10 @@ impl World {
             self.breach(guarantee, format!("{about} {what}"));
         }
         if reason == RemovalReason::Evicted {
-            let until = now + self.timings.lease_ttl * 2;
+            // It counts from when that was decided: the store may have taken its time.
+            let tombstone = change.tombstones.iter().find(|(of, _)| of == session);
+            let ago = tombstone.map_or(Duration::ZERO, |(_, told)| self.store_time().since(told.ended));
+            let until = now + (self.timings.lease_ttl * 2).saturating_sub(ago);
             self.ledger.barred.insert((who, session.clone()), (now, until));
         }
     }
