@@ -161,6 +161,11 @@ WRONG = [
     ({"core": {"insecure": False}, "certManager": {"enabled": True, "issuerRef": {"name": "x"}}, "edge": {"coreTls": {"certificateName": "spiffe://x/y"}}}, ["edge.coreTls.certificateName", "a host name"]),
     ({"core": {"external": {"ipFamilyPolicy": "Both"}}}, ["core.external.ipFamilyPolicy", "PreferDualStack"]),
     ({"test": {"affinity": []}}, ["test.affinity", "object"]),
+    ({"store": {"url": "memory", "existingSecret": "x"}, "core": {"replicas": 1}}, ["store.user, store.existingSecret", "memory"]),
+    ({"store": {"url": "redis+sentinel://s:26379/m", "sentinelPasswordKey": "x"}}, ['store.sentinelPasswordKey = "x"', "say in which secret"]),
+    ({**SECURE, "edge": {"coreTls": {**SECURE["edge"]["coreTls"], "certKey": ""}}}, ["edge.coreTls.certKey", "go together"]),
+    ({"edge": {"cores": ["http://core.example:4701"]}, "networkPolicy": {"egress": {"enabled": True, "storeTo": [{}]}}}, ["networkPolicy.egress.coresTo = []", "port: 4701"]),
+    ({"test": {"existingSecret": "x"}, "edge": {"enabled": False}}, ['test.existingSecret = "x"', "edge.enabled is false"]),
     # What has a default cannot be taken away.
     ({"image": None}, ["image"]),
     ({"edge": {"service": None}}, ["edge", "service"]),

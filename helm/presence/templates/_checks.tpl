@@ -232,12 +232,6 @@ the rule and what to do; the schema has judged types and names before. */}}
 {{- include "presence.refuse" (dict "told" $told "line" "networkPolicy.egress.peersTo = []: say where the cores of core.peerRegions are, else these never hear them; example: [{to: [{ipBlock: {cidr: 10.2.0.0/16}}], ports: [{port: 4701}]}]") -}}
 {{- end -}}
 {{- end -}}
-{{- if and $values.metrics.prometheusRule.enabled (not (.root.Files.Glob "files/rules/*.yaml")) -}}
-{{- include "presence.refuse" (dict "told" $told "line" "metrics.prometheusRule.enabled = true: there are no rules in this version of the chart") -}}
-{{- end -}}
-{{- if and $values.metrics.dashboards.enabled (not (.root.Files.Glob "files/dashboards/*.json")) -}}
-{{- include "presence.refuse" (dict "told" $told "line" "metrics.dashboards.enabled = true: there are no dashboards in this version of the chart") -}}
-{{- end -}}
 {{- if and $values.test.existingSecret (not $values.edge.enabled) -}}
 {{- include "presence.refuse" (dict "told" $told "line" (printf "test.existingSecret = %q: the test joins by an edge, and edge.enabled is false" $values.test.existingSecret)) -}}
 {{- end -}}
