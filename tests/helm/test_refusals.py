@@ -156,7 +156,6 @@ WRONG = [
     ({"core": {"extraVolumeMounts": [{"name": "config", "mountPath": "/etc/presence/config/"}]}}, ["core.extraVolumeMounts: /etc/presence/config", "the chart has one"]),
     ({"edge": {"extraVolumes": [{"name": "a", "emptyDir": {}}], "extraVolumeMounts": [{"name": "a", "mountPath": "/x"}] * 2}}, ["edge.extraVolumeMounts: /x is given twice"]),
     ({"edge": {"extraVolumeMounts": [{"name": "a", "mountPath": "/x"}]}}, ["edge.extraVolumeMounts: a is the name of no volume", "edge.extraVolumes"]),
-    ({**SECURE, "core": {**SECURE["core"], "peers": {"edges": [{"certificate": "other", "names": ["*"], "regions": ["local"]}] * 2}}}, ["core.peers.edges: other is named twice"]),
     ({**SECURE, "core": {**SECURE["core"], "peers": {"edges": [{"certificate": "x", "names": ["*"], "regions": ["local"]}]}}}, ["core.peers.edges: x", "this release's own edges"]),
     ({"core": {"insecure": False}, "certManager": {"enabled": True, "issuerRef": {"name": "x"}}, "edge": {"coreTls": {"certificateName": "spiffe://x/y"}}}, ["edge.coreTls.certificateName", "a host name"]),
     ({"core": {"external": {"ipFamilyPolicy": "Both"}}}, ["core.external.ipFamilyPolicy", "PreferDualStack"]),

@@ -13,12 +13,11 @@
 {{- $kept = append $kept . -}}
 {{- end -}}
 {{- $linked := list -}}
-{{- $certificates := list (include "presence.edge.certificateName" $root) -}}
+{{- $ownCertificate := include "presence.edge.certificateName" $root -}}
 {{- range $entry := $core.peers.edges -}}
-{{- if has .certificate $certificates -}}
-{{- include "presence.refuse" (dict "told" $told "line" (printf "core.peers.edges: %s is named twice, or is the certificate of this release's own edges: give all it may do in one entry, and each cluster's edges a name of their own" .certificate)) -}}
+{{- if and $ownCertificate (eq .certificate $ownCertificate) -}}
+{{- include "presence.refuse" (dict "told" $told "line" (printf "core.peers.edges: %s is the certificate of this release's own edges, which are known without: give those elsewhere another, else all of them are the same to these cores" .certificate)) -}}
 {{- end -}}
-{{- $certificates = append $certificates .certificate -}}
 {{- $linked = concat $linked .regions -}}
 {{- range .regions -}}
 {{- if not (has . $kept) -}}
