@@ -88,6 +88,12 @@ pub(super) struct StoreOps {
     last_kept: Option<Mono>,
 }
 
+/// What an answer is as of: what was long under way may have been decided as soon as it was asked for, and says
+/// nothing of now.
+pub(super) fn as_of(asked: Mono, now: Mono) -> Mono {
+    if now.since(asked) > STORE_REACHED_WITHIN { asked } else { now }
+}
+
 impl StoreOps {
     /// Whether the store kept leases and looked for silence within the last 5 s: one that only answers reads,
     /// for want of memory or as a replica, is of no use to edges, and what it shows is old.
@@ -156,7 +162,7 @@ impl Driver {
         let Some(done) = self.ops.under_way.remove(&op) else { return };
         if let Ok(outcome) = &result {
             if matches!(outcome, Outcome::Turn(_) | Outcome::Renewed { .. }) {
-                self.ops.last_kept = Some(self.now);
+                self.ops.last_kept = self.ops.last_kept.max(Some(as_of(done.asked, self.now)));
             }
             if let (Some(shard), Some(time)) = (done.shard, time_of(outcome)) {
                 self.on_store_time(shard, time, done.asked);

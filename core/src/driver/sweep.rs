@@ -17,7 +17,7 @@ use presence_model::time::{Mono, StoreTime};
 
 use super::Driver;
 use super::commits::{FoundBy, Work};
-use super::store_ops::Pending;
+use super::store_ops::{Pending, as_of};
 use crate::limits::{CLOCK_STEP, EPOCH_AHEAD_MAX, STORE_REACHED_WITHIN};
 use crate::store::{Command, DueLease, HoldState, Outcome, StoreFault, TurnOutcome};
 
@@ -270,7 +270,7 @@ impl Driver {
         if state.doubted {
             state.next = self.now;
         }
-        state.answered = self.now;
+        state.answered = state.answered.max(as_of(state.asked, self.now));
         state.mine = turn.mine && !given_up;
         state.finished = None;
         state.swept = turn.swept;

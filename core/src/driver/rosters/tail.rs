@@ -9,7 +9,7 @@ use presence_model::time::Mono;
 
 use super::Sync;
 use crate::driver::Driver;
-use crate::driver::store_ops::Pending;
+use crate::driver::store_ops::{Pending, as_of};
 use crate::limits::{STORE_REACHED_WITHIN, STORE_RETRY, TAIL_PACE, TAIL_WAIT};
 use crate::store::{Command, Outcome, StoreFault, TailId};
 
@@ -20,6 +20,8 @@ pub(super) struct Tail {
     /// Whether it has begun: what was loaded before may lack what happened before.
     begun: bool,
     asking: bool,
+    /// When it was asked for, and until when that waits for a commit.
+    asked: (Mono, Mono),
     next: Mono,
     heard: Option<Mono>,
 }
@@ -46,6 +48,7 @@ impl Driver {
         tail.asking = true;
         tail.next = self.now + TAIL_PACE;
         let wait = if tail.begun { TAIL_WAIT } else { Duration::ZERO };
+        tail.asked = (self.now, self.now + wait);
         let after = tail.at.clone();
         self.ask(Command::Tail { after, wait }, Pending::Tail);
     }
@@ -59,9 +62,13 @@ impl Driver {
             tail.next = self.now + STORE_RETRY;
             return;
         };
-        tail.heard = Some(self.now);
+        let (asked, waits_until) = tail.asked;
+        let is_late = as_of(waits_until, self.now) != self.now;
+        // Nothing had happened until it had waited.
+        let decided = if commits.is_empty() { waits_until } else { asked };
+        tail.heard = tail.heard.max(Some(if is_late { decided } else { self.now }));
         tail.at.extend(at);
-        if !commits.is_empty() {
+        if is_late || !commits.is_empty() {
             tail.next = self.now;
         }
         let begins = !std::mem::replace(&mut tail.begun, true);

@@ -231,6 +231,34 @@ fn an_outage_that_a_step_hides_from_a_core_that_never_knew_the_clock_ends_nobody
     assert_eq!(world.watchers[&watch].saw, ["+ann", "-ann connection_lost"]);
 }
 
+/// What was decided long before it arrives says nothing of now: neither the tail nor a turn makes a list live again.
+#[test]
+fn an_answer_that_was_long_under_way_makes_no_list_live() {
+    let mut world = World::new();
+    let edge = world.edge(0);
+    let core = world.start_core();
+    let watch = world.watch(core, 1);
+    world.run(secs(5));
+    assert!(world.watchers[&watch].freshness.is_empty(), "its list was live");
+    world.faults.slow = secs(7);
+    world.run(ms(2_500));
+    (world.faults.slow, world.faults.away) = (ms(0), vec![core]);
+    world.join(edge, "bob", 1);
+    world.run(secs(1));
+    let told = world.watchers[&watch].freshness.len();
+    world.run(secs(20));
+    let watcher = &world.watchers[&watch];
+    assert!(watcher.saw.is_empty(), "{:?}", watcher.saw);
+    assert!(matches!(watcher.freshness[told..], [Freshness::Stale { .. }]), "{:?}", watcher.freshness);
+    world.faults.away.clear();
+    world.run(secs(3));
+    let watcher = &world.watchers[&watch];
+    assert_eq!(
+        (watcher.saw.as_slice(), watcher.freshness.last()),
+        (&["+bob".to_owned()][..], Some(&Freshness::Live))
+    );
+}
+
 #[test]
 fn a_store_that_is_always_slow_is_swept_all_the_same() {
     let mut world = World::new();
