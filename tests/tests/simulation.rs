@@ -176,7 +176,7 @@ const NIGHTS_WITH_ALL: usize = 60;
 fn tell(counts: &Counts) -> String {
     let told = |kind: Kind| {
         let of = |guarantee: &&'static str| Some(format!("{guarantee} {}", counts.get(&(kind, *guarantee))?));
-        Guarantee::VARIANTS.iter().filter_map(|guarantee| of(guarantee)).collect::<Vec<_>>().join(", ")
+        Guarantee::VARIANTS.iter().filter_map(of).collect::<Vec<_>>().join(", ")
     };
     format!("looked at: {}; of several regions: {}", told(Kind::Region), told(Kind::Regions))
 }
@@ -189,7 +189,6 @@ fn missing(nights: &[(Kind, u64)], counts: &Counts) -> Vec<(Kind, &'static str)>
     due.filter(|due| !counts.contains_key(due)).collect()
 }
 
-#[expect(clippy::print_stdout, reason = "a command tells what it has looked at")]
 #[test]
 fn nights_break_no_guarantee() {
     if let Some(seed) = number("PRESENCE_SIM_SEED") {

@@ -35,7 +35,7 @@ pub enum HostError {
     #[error("{0:?} is no name that a certificate could have")]
     Name(String),
     /// It answered something else.
-    #[error("it speaks no TLS: its address has to begin with http://")]
+    #[error("it speaks no TLS: its address has to begin with http://, or ws://")]
     Plain,
 }
 
