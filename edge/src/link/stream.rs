@@ -117,12 +117,12 @@ async fn carry_link(
     }
     let messages = tokio_stream::once(hello_request(hello)).chain(ReceiverStream::new(up).map(Into::into));
     let mut down = EdgeServiceClient::new(channel.clone()).link(messages).await?.into_inner();
+    is_linked.store(true, Ordering::Relaxed);
     ends.say(What::LinkUp(channel)).await?;
     read(&mut down, ends, |message| {
         let down = LinkDown::try_from(message)?;
         // A core that takes the stream may still refuse the edge.
         if matches!(down, LinkDown::Welcome(_)) {
-            is_linked.store(true, Ordering::Relaxed);
             tracing::info!(core = %url, at, %link, "linked");
         }
         Ok(Input::Link(down))
